@@ -1,0 +1,42 @@
+"""The audit of a generation (the active one by default) at the versions of its newest progress row.
+
+Prints one line of JSON, writes it into the table audits, and exits 1 on any difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from switchyard.errors import SwitchyardError
+from switchyard.settings import load_settings
+from switchyard.stream.audit import audit_at_newest, record_audit
+from switchyard.stream.session import start_batch_session
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--generation", type=int, help="which generation; the active one by default")
+    parser.add_argument("--output", type=Path, help="also write the result, as JSON, into this file")
+    options = parser.parse_args(arguments)
+    try:
+        settings = load_settings()
+        audit = audit_at_newest(lambda: start_batch_session(settings, "switchyard audit"), settings, options.generation)
+    except SwitchyardError as error:
+        logging.getLogger("switchyard.audit").error("%s", error)
+        return error.exit_code
+    record_audit(settings.layout, audit)
+    text = json.dumps(asdict(audit) | {"clean": audit.is_clean})
+    if options.output:
+        options.output.write_text(text)
+    sys.stdout.write(text + "\n")
+    return 0 if audit.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

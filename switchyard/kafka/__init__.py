@@ -1,0 +1,1 @@
+"""Talking to Kafka outside of Spark. The only package that imports confluent_kafka."""

@@ -1,0 +1,88 @@
+"""Every path and name that Switchyard uses, derived from the root and a generation. Pure: touches no disk."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+BIG_TABLES = ("users", "accounts", "joined", "rejects")
+SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits")
+JOIN_TYPES = ("left", "inner", "natural", "asof")
+
+_URI = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths below one root. The root is a folder or any URI that Spark and delta-rs both open."""
+
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        return _URI.match(self.root) is None
+
+    def under(self, *parts: str) -> str:
+        base = str(Path(self.root).absolute()) if self.is_local else self.root.rstrip("/")
+        return "/".join((base, *parts))
+
+    def table(self, name: str) -> str:
+        if name not in BIG_TABLES + SMALL_TABLES:
+            raise ValueError(f"there is no table named {name!r}")
+        return self.under("tables", name)
+
+    def checkpoint(self, generation: int) -> str:
+        return self.under("checkpoints", str(generation))
+
+    def spec(self, generation: int) -> str:
+        """Where the resolved start position of a generation is kept, beside its checkpoint."""
+        return self.under("checkpoints", f"{generation}.json")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Paths on this machine's own disk: process ids, sockets, logs, secrets. Never a URI."""
+
+    home: Path
+
+    @property
+    def run(self) -> Path:
+        return self.home / "run"
+
+    @property
+    def secrets(self) -> Path:
+        return self.home / "secrets"
+
+    @property
+    def broker(self) -> Path:
+        return self.home / "broker"
+
+    @property
+    def airflow(self) -> Path:
+        return self.home / "airflow"
+
+    @property
+    def process_logs(self) -> Path:
+        return self.home / "process-logs"
+
+    def driver_pid(self, generation: int) -> Path:
+        return self.run / f"driver-{generation}.pid"
+
+    def kafka_properties(self, generation: int) -> Path:
+        return self.secrets / f"kafka-{generation}.properties"
+
+
+def batch_app_id(generation: int) -> str:
+    """The Delta transaction id whose version is the last micro-batch written to a table."""
+    return f"switchyard.g{generation}.batch"
+
+
+def attempt_app_id(generation: int) -> str:
+    """The Delta transaction id whose version is the newest attempt allowed to write to a table."""
+    return f"switchyard.g{generation}.attempt"
+
+
+def generation_run_id(generation: int) -> str:
+    """The Airflow run id of a generation: asking twice starts one."""
+    return f"generation-{generation}"

@@ -1,0 +1,1 @@
+"""The streaming job of one generation. The only package that imports pyspark."""

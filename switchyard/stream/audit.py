@@ -1,0 +1,138 @@
+"""The oracle: recomputes a generation's join from its users and accounts at fixed versions and compares.
+
+It also accounts for every consumed record: each is in users, accounts or rejects exactly once, or was a tombstone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from switchyard.errors import InputError
+from switchyard.generations import GenerationSpec, load_spec
+from switchyard.joins import JOINED_COLUMNS, JOINS
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.stream.offsets import count_records
+from switchyard.tables import store
+from switchyard.tables.progress import Progress, batches, newest_progress
+from switchyard.tables.status import read_status
+
+MOST_SAMPLES = 5
+POSITIONS = ("userPartition", "userOffset", "accountPartition", "accountOffset")
+
+
+@dataclass(frozen=True)
+class Audit:
+    generation: int
+    rowsCompared: int
+    missing: int
+    extra: int
+    unaccounted: int
+    """Records that were consumed but are not stored exactly once, plus breaks in the chain of batches."""
+    holes: int
+    """Offsets in the consumed ranges that held no record: normal on compacted or transactional topics."""
+    usersVersion: int
+    accountsVersion: int
+    joinedVersion: int
+    rejectsVersion: int
+    samples: list[dict[str, object]]
+    """Positions (never values) of the first rows that differ."""
+
+    @property
+    def is_clean(self) -> bool:
+        return self.missing == self.extra == self.unaccounted == 0
+
+
+def audit_at_newest(
+    start_spark: Callable[[], SparkSession], settings: Settings, generation: int | None = None
+) -> Audit:
+    """Audits a generation, the active one by default, at its newest progress row."""
+    layout = settings.layout
+    if generation is None:
+        status = read_status(layout)
+        if status is None:
+            raise InputError("no generation is active yet, so there is nothing to audit")
+        generation = status.generation
+    spec, progress = load_spec(layout, generation), newest_progress(layout, generation)
+    if spec is None or progress is None:
+        raise InputError(f"there is no generation {generation} to audit")
+    return audit_generation(start_spark(), layout, spec, progress, settings.state_retention)
+
+
+def audit_generation(
+    spark: SparkSession,
+    layout: Layout,
+    spec: GenerationSpec,
+    progress: Progress,
+    retention: timedelta | None = None,
+) -> Audit:
+    tables = {name: _read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
+    expected = JOINS[spec.joinType](tables["users"], tables["accounts"], retention).select(*JOINED_COLUMNS)
+    actual = tables["joined"].select(*JOINED_COLUMNS)
+    missing, extra = expected.exceptAll(actual).persist(), actual.exceptAll(expected).persist()
+    stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
+    seen = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]
+    unaccounted, holes = _account(spec, stored, seen)
+    return Audit(
+        generation=spec.generation,
+        rowsCompared=actual.count(),
+        missing=missing.count(),
+        extra=extra.count(),
+        unaccounted=unaccounted,
+        holes=holes,
+        usersVersion=progress.usersVersion,
+        accountsVersion=progress.accountsVersion,
+        joinedVersion=progress.joinedVersion,
+        rejectsVersion=progress.rejectsVersion,
+        samples=[*_samples(missing, "missing"), *_samples(extra, "extra")],
+    )
+
+
+def record_audit(layout: Layout, audit: Audit) -> None:
+    row = asdict(audit) | {"at": datetime.now(UTC)}
+    row["detail"] = json.dumps({"holes": row.pop("holes"), "samples": row.pop("samples")})
+    store.append_rows(layout, "audits", [row])
+
+
+def _read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) -> DataFrame:
+    reader = spark.read.format("delta").option("versionAsOf", progress.version_of(name))
+    return reader.load(layout.table(name)).where(F.col("generation") == progress.generation)
+
+
+def _account(spec: GenerationSpec, stored: dict[str, DataFrame], seen: list[Progress]) -> tuple[int, int]:
+    positions = [frame.select("topic", "partition", "offset") for frame in stored.values()]
+    every = positions[0].union(positions[1]).union(positions[2])
+    count, distinct = every.agg(F.count("*"), F.countDistinct("topic", "partition", "offset")).collect()[0]
+    tombstones = sum(row.tombstones for row in seen)
+    consumed = sum(row.inputRows for row in seen)
+    unaccounted = abs(consumed - tombstones - count) + (count - distinct) + _broken_links(spec, seen)
+    spanned = count_records(spec.startOffsets, _offsets(seen[-1].endOffsets)) if seen else 0
+    return unaccounted, spanned - consumed
+
+
+def _broken_links(spec: GenerationSpec, seen: list[Progress]) -> int:
+    """How many batches do not begin where the one before ended; a partition that is new begins at 0."""
+    if not seen:
+        return 0
+    ends = [spec.startOffsets, *(_offsets(row.endOffsets) for row in seen)]
+    broken = Counter(
+        _offsets(row.startOffsets) != end for row, end in zip(seen, ends[:-1], strict=True)
+    )
+    return broken[True]
+
+
+def _offsets(text: str | None) -> dict[str, dict[int, int]]:
+    parsed = json.loads(text or "{}")
+    return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in parsed.items()}
+
+
+def _samples(rows: DataFrame, kind: str) -> list[dict[str, object]]:
+    first = rows.select(*POSITIONS).limit(MOST_SAMPLES).collect()
+    return [{"kind": kind, **row.asDict()} for row in first]

@@ -1,0 +1,107 @@
+"""Commits a micro-batch too big for the driver: executors write the Parquet files, the driver commits their names.
+
+The files go through the same fenced commit as small ones, so there is one way into the Delta log and no race between two
+kinds of log writer.
+"""
+
+from __future__ import annotations
+
+from deltalake.transaction import AddAction
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from switchyard.joins import ACCOUNT_KEY, USER_KEY
+from switchyard.stream import changes
+from switchyard.stream.changes import JoinedChanges, Side
+from switchyard.stream.sink import BatchSink, Counts
+from switchyard.tables import files
+from switchyard.tables.schemas import SCHEMAS
+
+KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
+
+
+def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame) -> Counts:
+    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts = {row["kind"]: row["count"] for row in kept.groupBy("kind").count().collect()}
+        for name, frame in _source_frames(sink, kept).items():
+            sink.commit_files(name, batch_id, _write_files(sink, name, batch_id, frame))
+        _commit_joined(sink, batch_id, kept)
+    finally:
+        kept.unpersist()
+    seen = {kind: counts.get(kind, 0) for kind in changes.KINDS}
+    return Counts(sum(seen.values()) - seen["pair"], seen["reject"], seen["tombstone"])
+
+
+def _source_frames(sink: BatchSink, rows: DataFrame) -> dict[str, DataFrame]:
+    is_user = F.col("userOffset").isNotNull()
+    users_topic, accounts_topic = F.lit(sink.spec.usersTopic), F.lit(sink.spec.accountsTopic)
+    rejects = rows.where("kind = 'reject'").select(
+        F.when(is_user, users_topic).otherwise(accounts_topic).alias("topic"),
+        *[F.coalesce(f"user{name}", f"account{name}").alias(name.lower()) for name in ("Partition", "Offset", "Ts")],
+        "value",
+        "reason",
+    )
+    return {
+        "users": _source_frame(rows, "user", users_topic),
+        "accounts": _source_frame(rows, "account", accounts_topic),
+        "rejects": rejects,
+    }
+
+
+def _source_frame(rows: DataFrame, side: Side, topic: Column) -> DataFrame:
+    renamed = {f"{side}Ts": "ts", f"{side}Partition": "partition", f"{side}Offset": "offset"}
+    events = rows.where(F.col("kind") == side).withColumn("topic", topic)
+    names = [name for name in SCHEMAS[f"{side}s"].names if name != "generation"]
+    return events.withColumnsRenamed(renamed).select(*names)
+
+
+def _write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
+    """Writes a frame below the generation's folder; what an earlier try left there is replaced."""
+    writer = sink.writers[name]
+    if writer.has_batch(batch_id):
+        return []
+    folder = f"{files.generation_folder(writer.generation)}/bulk-{writer.attempt}-{batch_id}"
+    frame.write.mode("overwrite").parquet(_uri(writer.folder, folder))
+    written = [files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)]
+    return [action for action in written if '"numRecords": 0' not in action.stats]
+
+
+def _uri(folder: files.Folder, relative: str) -> str:
+    scheme = folder.filesystem.type_name
+    return f"file://{folder.full(relative)}" if scheme == "local" else f"{scheme}://{folder.full(relative)}"
+
+
+def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
+    names = changes.ROW_SCHEMA.names
+    pairs = rows.where("kind = 'pair'").select(*names)
+    join_type = sink.spec.joinType
+    side: Side = "account" if join_type == "asof" else "user"
+    events = rows.where(F.col("kind") == side).select(*names)
+    if join_type in ("natural", "asof"):
+        pairs = _keep_latest(pairs, side)
+    old = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_anti").select(*names)
+    if join_type == "inner":
+        appended, revised = pairs, old.limit(0)
+    elif join_type == "left":
+        appended, revised = pairs.union(_lonely(events, pairs, side)), old.dropDuplicates(KEYS[side])
+    else:
+        new = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_semi").select(*names)
+        appended, revised = new.union(_lonely(events, pairs, side)), old
+    with_null_apart = appended.sortWithinPartitions(F.col("accountOffset").isNull(), *KEYS[side])
+    added = _write_files(sink, "joined", batch_id, with_null_apart)
+    arrow = revised.toArrow().cast(changes.ROW_SCHEMA)
+    empty = changes.ROW_SCHEMA.empty_table()
+    sink.commit_joined(batch_id, JoinedChanges(empty, arrow, side, join_type == "left"), added)
+
+
+def _lonely(events: DataFrame, pairs: DataFrame, side: Side) -> DataFrame:
+    return events.join(pairs.select(*KEYS[side]), KEYS[side], "left_anti").select(*changes.ROW_SCHEMA.names)
+
+
+def _keep_latest(pairs: DataFrame, side: Side) -> DataFrame:
+    late = changes.other(side)
+    order = F.struct(*[F.col(f"{late}{name}") for name in ("Ts", "Partition", "Offset")])
+    row = F.struct(*[F.col(name) for name in changes.ROW_SCHEMA.names])
+    return pairs.groupBy(*KEYS[side]).agg(F.max_by(row, order).alias("row")).select("row.*")

@@ -1,0 +1,108 @@
+"""From the bytes of a Kafka record to typed columns, or to the reason why not. All inside the JVM.
+
+The value is parsed once, strictly, as the first of two elements of an array: the second, an end mark, is there only if
+nothing but one JSON document stood in the value. Of a repeated field the last one counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+END_MARK = "\\u0001end"
+DECODE_CONF = {"spark.sql.variant.allowDuplicateKeys": "true"}
+NUMBERS = r"^(BIGINT|DECIMAL\(.*\)|DOUBLE)$"
+
+FieldKind = Literal["id", "string", "long", "double"]
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    kind: FieldKind
+
+
+USER_FIELDS = (Field("userId", "id"), Field("name", "string"), Field("email", "string"), Field("age", "long"))
+ACCOUNT_FIELDS = (Field("userId", "id"), Field("accountType", "string"), Field("balance", "double"))
+
+
+def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
+    """Adds the fields, `kind` (valid, reject, tombstone), `text` and `reason` to Kafka records.
+
+    | value                        | kind      | userId | reason                             |
+    |------------------------------|-----------|--------|------------------------------------|
+    | {"userId": "a", "age": 3}    | valid     | a      | -                                  |
+    | {"userId": 7}                | valid     | 7      | -                                  |
+    | {"name": "x"}                | reject    | -      | userId is missing                  |
+    | {"userId": "a", "age": "3"}  | reject    | -      | age must be a whole number, is ... |
+    | -                            | tombstone | -      | -                                  |
+    """
+    text = F.col("value").cast("string")
+    wrapped = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
+    parsed = records.withColumn("is_text", F.is_valid_utf8(text)).withColumn(
+        "document", F.when(F.col("is_text"), F.try_parse_json(wrapped))
+    )
+    judged = parsed.withColumn("reason", F.when(F.col("value").isNotNull(), _reason(fields)))
+    is_valid = F.col("value").isNotNull() & F.col("reason").isNull()
+    return judged.select(
+        F.when(F.col("value").isNull(), "tombstone")
+        .when(F.col("reason").isNotNull(), "reject")
+        .otherwise("valid")
+        .alias("kind"),
+        *[F.when(is_valid, _value(field)).alias(field.name) for field in fields],
+        F.col("timestamp").alias("ts"),
+        "partition",
+        "offset",
+        F.when(F.col("is_text"), text).otherwise(F.base64("value")).alias("text"),
+        "reason",
+    )
+
+
+def _path(field: Field) -> str:
+    return f"$[0].{field.name}"
+
+
+def _type_at(path: str) -> Column:
+    return F.schema_of_variant(F.try_variant_get("document", path, "variant"))
+
+
+def _value(field: Field) -> Column:
+    kind = "string" if field.kind == "id" else field.kind
+    return F.try_variant_get("document", _path(field), kind)
+
+
+def _reason(fields: tuple[Field, ...]) -> Column:
+    end = F.try_variant_get("document", "$[1]", "string")
+    root = _type_at("$[0]")
+    return F.coalesce(
+        F.when(~F.col("is_text"), "the value is not UTF-8 text (it is kept here as base64)"),
+        F.when(end.isNull() | (end != "\x01end") | _type_at("$[2]").isNotNull(), "the value is not one JSON document"),
+        F.when(~root.startswith("OBJECT"), "the value is not a JSON object"),
+        *[_field_reason(field) for field in fields],
+    )
+
+
+def _field_reason(field: Field) -> Column:
+    found = _type_at(_path(field))
+    absent = found.isNull() | (found == "VOID")
+    if field.kind == "id":
+        wrong = ~(found == "STRING") & ~found.rlike(NUMBERS)
+        return F.when(absent, "userId is missing").when(wrong, _complaint("userId", "a string or a number", found))
+    if field.kind == "string":
+        return F.when(~absent & (found != "STRING"), _complaint(field.name, "a string", found))
+    if field.kind == "long":
+        return F.when(~absent & (found != "BIGINT"), _complaint(field.name, "a whole number of 64 bits", found))
+    wrong = ~found.rlike(NUMBERS)
+    too_big = F.abs(_value(field)) == F.lit(float("inf"))
+    return F.when(~absent & wrong, _complaint(field.name, "a number", found)).when(
+        ~absent & too_big, f"{field.name} is too large for a double"
+    )
+
+
+def _complaint(name: str, wanted: str, found: Column) -> Column:
+    """The type only, never the value: reasons are shown where personal data must not be."""
+    short = F.regexp_extract(F.lower(found), "^[a-z]+", 0)
+    return F.concat(F.lit(f"{name} must be {wanted}, is "), short)

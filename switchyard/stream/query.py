@@ -1,0 +1,117 @@
+"""The streaming query of a generation: new users, new accounts and new pairs of the same offsets in one frame.
+
+The native inner join keeps its state in RocksDB, so a lookup costs the matches and not the history. The raw records of
+both topics ride along in the same query, so that one micro-batch sees all three of the same offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from switchyard.generations import GenerationSpec
+from switchyard.joins import JOINED_COLUMNS, is_within
+from switchyard.kafka.topics import Offsets
+from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
+
+BATCH_COLUMNS = {
+    "kind": "string",
+    "userId": "string",
+    "name": "string",
+    "email": "string",
+    "age": "long",
+    "accountType": "string",
+    "balance": "double",
+    "userTs": "timestamp",
+    "userPartition": "int",
+    "userOffset": "long",
+    "accountTs": "timestamp",
+    "accountPartition": "int",
+    "accountOffset": "long",
+    "value": "string",
+    "reason": "string",
+}
+
+
+def read_topic(
+    spark: SparkSession, topic: str, kafka: Mapping[str, str], starts: Offsets, max_offsets: int
+) -> DataFrame:
+    reader = spark.readStream.format("kafka").options(
+        **{f"kafka.{name}": value for name, value in kafka.items()},
+        **{
+            "kafka.fetch.max.wait.ms": "20",
+            "subscribe": topic,
+            "startingOffsets": json.dumps({topic: {str(p): o for p, o in starts[topic].items()}}),
+            "failOnDataLoss": "true",
+            "fetchOffset.numRetries": "10",
+            "fetchOffset.retryIntervalMs": "500",
+            "maxOffsetsPerTrigger": str(max_offsets),
+        },
+    )
+    return reader.load()
+
+
+def batch_rows(
+    users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None
+) -> DataFrame:
+    """Kafka records of both topics as the rows of BATCH_COLUMNS; see `changes` for what is made of them."""
+    user_events = _positioned(decode(users, USER_FIELDS), "user")
+    account_events = _positioned(decode(accounts, ACCOUNT_FIELDS), "account")
+    parts = [
+        _source_rows(user_events, "user"),
+        _source_rows(account_events, "account"),
+        _pairs(user_events, account_events, join_type, retention),
+    ]
+    return parts[0].union(parts[1]).union(parts[2])
+
+
+def _positioned(events: DataFrame, side: str) -> DataFrame:
+    return events.withColumnsRenamed(
+        {"ts": f"{side}Ts", "partition": f"{side}Partition", "offset": f"{side}Offset"}
+    )
+
+
+def _source_rows(events: DataFrame, side: str) -> DataFrame:
+    is_reject = F.col("kind") == "reject"
+    named = events.withColumn("value", F.when(is_reject, F.col("text"))).withColumn(
+        "kind", F.when(F.col("kind") == "valid", side).otherwise(F.col("kind"))
+    )
+    return named.select(*[_column(named, name, kind) for name, kind in BATCH_COLUMNS.items()])
+
+
+def _column(frame: DataFrame, name: str, kind: str) -> Column:
+    return F.col(name) if name in frame.columns else F.lit(None).cast(kind).alias(name)
+
+
+def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None) -> DataFrame:
+    left = users.where("kind = 'valid'").drop("kind", "text", "reason")
+    right = (
+        accounts.where("kind = 'valid'").drop("kind", "text", "reason").withColumnRenamed("userId", "accountUserId")
+    )
+    matches = [F.col("userId") == F.col("accountUserId")]
+    if join_type == "asof":
+        matches.append(F.col("userTs") <= F.col("accountTs"))
+    if retention is not None:
+        delay = f"{int(retention.total_seconds())} seconds"
+        left, right = left.withWatermark("userTs", delay), right.withWatermark("accountTs", delay)
+        matches.append(is_within(F.col("userTs"), F.col("accountTs"), retention))
+    pairs = left.join(right, matches, "inner").select(F.lit("pair").alias("kind"), *JOINED_COLUMNS)
+    return pairs.select(*[_column(pairs, name, kind) for name, kind in BATCH_COLUMNS.items()])
+
+
+def generation_rows(
+    spark: SparkSession,
+    spec: GenerationSpec,
+    kafka: Mapping[str, str],
+    max_offsets: int,
+    retention: timedelta | None,
+) -> DataFrame:
+    users, accounts = (
+        read_topic(spark, topic, kafka, spec.startOffsets, max_offsets)
+        for topic in (spec.usersTopic, spec.accountsTopic)
+    )
+    return batch_rows(users, accounts, spec.joinType, retention)

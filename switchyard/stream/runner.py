@@ -1,0 +1,107 @@
+"""The foreachBatch of a generation: chooses how a micro-batch is committed, and reports it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+
+from switchyard.errors import FencedError
+from switchyard.generations import GenerationSpec
+from switchyard.kafka.topics import Offsets
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.stream import offsets
+from switchyard.stream.bulk import commit_bulk
+from switchyard.stream.changes import BATCH_SCHEMA
+from switchyard.stream.sink import BatchSink, Counts
+from switchyard.tables.progress import Progress, report
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a generation stands after a batch."""
+
+    batch_id: int
+    end: Offsets
+
+
+class BatchRunner:
+    """Called by Spark for each micro-batch; the main thread reads `position` and takes `busy` to stop between two."""
+
+    def __init__(self, settings: Settings, spec: GenerationSpec, attempt: int) -> None:
+        self.spec = spec
+        self.attempt = attempt
+        self.layout: Layout = settings.layout
+        self.sink = BatchSink(settings.layout, spec, attempt)
+        self.busy = threading.Lock()
+        self.position: Position | None = None
+        self.fenced: FencedError | None = None
+        self.reported_at = 0.0
+        self.broker_ends: Offsets = {}
+        self._small_batch_records = settings.small_batch_records
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        with self.busy:
+            try:
+                self._run(rows, batch_id)
+            except FencedError as error:
+                self.fenced = error
+                raise
+
+    def _run(self, rows: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        start, end = self._bounds(batch_id)
+        self.sink.check_fence()
+        if offsets.count_records(start, end) <= self._small_batch_records:
+            counts = self.sink.commit_arrow(batch_id, rows.toArrow().cast(BATCH_SCHEMA))
+        else:
+            counts = commit_bulk(self.sink, batch_id, rows)
+        self.position = Position(batch_id, end)
+        self._report(counts, time.monotonic() - began, offsets.to_json(start))
+
+    def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
+        checkpoint = self.layout.checkpoint(self.spec.generation)
+        topics = (self.spec.usersTopic, self.spec.accountsTopic)
+        end = offsets.read_batch_end(checkpoint, batch_id, topics)
+        if batch_id == 0:
+            return self.spec.startOffsets, end
+        return offsets.read_batch_end(checkpoint, batch_id - 1, topics), end
+
+    def report_alive(self) -> None:
+        """A heartbeat between batches: the last position once more."""
+        self._report(Counts(0, 0, 0), 0.0, None)
+
+    def _report(self, counts: Counts, seconds: float, start: str | None) -> None:
+        position = self.position or Position(-1, {})
+        versions = self.sink.versions()
+        report(
+            self.layout,
+            Progress(
+                generation=self.spec.generation,
+                attempt=self.attempt,
+                batchId=position.batch_id,
+                at=datetime.now(UTC),
+                inputRows=counts.input_rows,
+                rowsPerSecond=counts.input_rows / seconds if seconds else 0.0,
+                batchMs=int(seconds * 1000),
+                lag=self._lag(position),
+                usersVersion=versions["users"],
+                accountsVersion=versions["accounts"],
+                joinedVersion=versions["joined"],
+                rejectsVersion=versions["rejects"],
+                rejectedRows=counts.rejected_rows,
+                tombstones=counts.tombstones,
+                startOffsets=start,
+                endOffsets=offsets.to_json(position.end) if position.end else None,
+            ),
+        )
+        self.reported_at = time.monotonic()
+
+    def _lag(self, position: Position) -> int | None:
+        if not self.broker_ends or not position.end:
+            return None
+        return max(0, offsets.count_records(position.end, self.broker_ends))

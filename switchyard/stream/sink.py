@@ -1,0 +1,102 @@
+"""Commits a micro-batch: users, accounts, rejects and joined, one commit each, then the progress row that ties them.
+
+Small batches are written here from Arrow; of a big one the executors write the files (see `bulk`). All commits go
+through the fenced writer, so a replayed batch or a replaced attempt changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from switchyard.generations import GenerationSpec
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.stream import changes
+from switchyard.stream.changes import JoinedChanges
+from switchyard.tables import files
+from switchyard.tables.writer import Revision, TableWriter
+
+
+@dataclass(frozen=True)
+class Counts:
+    input_rows: int
+    rejected_rows: int
+    tombstones: int
+
+
+class BatchSink:
+    """The big tables in the hands of one attempt of one generation."""
+
+    def __init__(self, layout: Layout, spec: GenerationSpec, attempt: int) -> None:
+        self.spec = spec
+        self.writers = {
+            name: TableWriter(layout, name, spec.generation, attempt) for name in BIG_TABLES
+        }
+
+    def check_fence(self) -> None:
+        for writer in self.writers.values():
+            writer.refresh()
+
+    def versions(self) -> dict[str, int]:
+        return {name: writer.version for name, writer in self.writers.items()}
+
+    def commit_arrow(self, batch_id: int, rows: pa.Table) -> Counts:
+        """Commits a batch that fits the driver."""
+        batch = changes.split_batch(rows)
+        sources = {
+            "users": changes.user_rows(batch, self.spec.usersTopic),
+            "accounts": changes.account_rows(batch, self.spec.accountsTopic),
+            "rejects": changes.reject_rows(batch, self.spec.usersTopic, self.spec.accountsTopic),
+        }
+        for name, source in sources.items():
+            self.commit_appended(name, batch_id, source)
+        self.commit_joined(batch_id, changes.joined_changes(batch, self.spec.joinType))
+        return Counts(batch.input_rows, batch.rejects.num_rows, batch.tombstones)
+
+    def commit_appended(self, name: str, batch_id: int, rows: pa.Table) -> None:
+        writer = self.writers[name]
+        writer.commit(batch_id, lambda _: Revision([writer.write(rows)] if rows.num_rows else []))
+
+    def commit_files(self, name: str, batch_id: int, added: list[AddAction]) -> None:
+        self.writers[name].commit(batch_id, lambda _: Revision(added))
+
+    def commit_joined(
+        self, batch_id: int, joined: JoinedChanges, added: list[AddAction] | None = None
+    ) -> None:
+        """Adds the new rows (or files that hold them) and revises older rows, in one commit."""
+        writer = self.writers["joined"]
+
+        def revise(table: DeltaTable) -> Revision:
+            revision = Revision(list(added or []))
+            replacing = [joined.appended]
+            for file in self._files_to_revise(table, joined):
+                existing = writer.folder.read(file.path).select(changes.ROW_SCHEMA.names)
+                rewrite = changes.revise_file(existing.cast(changes.ROW_SCHEMA), joined)
+                if rewrite is None:
+                    continue
+                revision.removed.append(files.remove_file(self.spec.generation, file.path, file.size))
+                replacing.append(rewrite.replacing)
+                if rewrite.kept.num_rows:
+                    revision.added.append(writer.write(rewrite.kept))
+            revision.added.extend(self._write_joined(pa.concat_tables(replacing)))
+            return revision
+
+        writer.commit(batch_id, revise)
+
+    def _files_to_revise(self, table: DeltaTable, joined: JoinedChanges) -> list[files.FileRange]:
+        if joined.revised.num_rows == 0:
+            return []
+        live = files.live_files(table, self.spec.generation, joined.side)
+        if joined.drop_only:
+            live = [file for file in live if file.rows_without_account]
+        return files.files_that_may_hold(live, np.unique(changes.keys_of(joined.revised, joined.side)))
+
+    def _write_joined(self, rows: pa.Table) -> list[AddAction]:
+        """Rows without an account go into files of their own, so that finding them again reads little else."""
+        lonely = rows["accountOffset"].is_null()
+        parts = [rows.filter(lonely), rows.filter(pa.compute.invert(lonely))]
+        return [self.writers["joined"].write(part) for part in parts if part.num_rows]

@@ -1,0 +1,1 @@
+"""The Delta tables through delta-rs: no JVM is needed to read, decide or commit."""

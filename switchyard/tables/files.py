@@ -1,0 +1,176 @@
+"""Parquet files of the big tables: written, described for the Delta log, found again by their statistics."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from switchyard.tables.store import now_ms
+
+STATISTICS_OF = (pa.types.is_integer, pa.types.is_timestamp)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of one table, on any file system that pyarrow opens."""
+
+    filesystem: pafs.FileSystem
+    path: str
+
+    @classmethod
+    def at(cls, uri: str) -> Folder:
+        if "://" in uri:
+            filesystem, path = pafs.FileSystem.from_uri(uri)
+            return cls(filesystem, path)
+        return cls(pafs.LocalFileSystem(), uri)
+
+    def full(self, relative: str) -> str:
+        return f"{self.path}/{relative}"
+
+    def read(self, relative: str) -> pa.Table:
+        with self.filesystem.open_input_file(self.full(relative)) as source:
+            return pq.ParquetFile(source).read()
+
+    def list_parquet(self, relative: str) -> list[str]:
+        """Parquet files directly below a folder of the table; an absent folder has none."""
+        selector = pafs.FileSelector(self.full(relative), allow_not_found=True)
+        infos = self.filesystem.get_file_info(selector)
+        return sorted(f"{relative}/{info.base_name}" for info in infos if info.extension == "parquet")
+
+    def delete_folder(self, relative: str) -> None:
+        if self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.Directory:
+            self.filesystem.delete_dir(self.full(relative))
+
+
+def generation_folder(generation: int) -> str:
+    return f"generation={generation}"
+
+
+def write_file(folder: Folder, generation: int, rows: pa.Table) -> AddAction:
+    """Writes rows (without the generation column) as one new file that no commit names yet."""
+    relative = f"{generation_folder(generation)}/part-{uuid.uuid4()}.parquet"
+    folder.filesystem.create_dir(folder.full(generation_folder(generation)), recursive=True)
+    with folder.filesystem.open_output_stream(folder.full(relative)) as sink:
+        pq.write_table(rows, sink, compression="snappy")
+    return describe_file(folder, generation, relative)
+
+
+def describe_file(folder: Folder, generation: int, relative: str) -> AddAction:
+    """The Delta log entry of a written file, with statistics from its footer."""
+    size = folder.filesystem.get_file_info(folder.full(relative)).size
+    with folder.filesystem.open_input_file(folder.full(relative)) as source:
+        footer = pq.ParquetFile(source)
+        statistics = footer_statistics(footer.metadata, footer.schema_arrow)
+    return AddAction(
+        path=relative,
+        size=size,
+        partition_values={"generation": str(generation)},
+        modification_time=now_ms(),
+        data_change=True,
+        stats=json.dumps(statistics),
+    )
+
+
+def footer_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
+    """Row count, and smallest, largest and null count of the integer and timestamp columns."""
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for position, column in enumerate(schema):
+        if not any(accepts(column.type) for accepts in STATISTICS_OF):
+            continue
+        groups = [metadata.row_group(i).column(position).statistics for i in range(metadata.num_row_groups)]
+        if any(group is None or not group.has_null_count for group in groups):
+            continue
+        nulls[column.name] = sum(group.null_count for group in groups)
+        valued = [group for group in groups if group.has_min_max]
+        if valued:
+            lows[column.name] = _json_value(min(group.min for group in valued))
+            highs[column.name] = _json_value(max(group.max for group in valued))
+    return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return value
+
+
+def remove_file(generation: int, relative: str, size: int) -> RemoveAction:
+    return RemoveAction(
+        path=relative,
+        data_change=True,
+        deletion_timestamp=now_ms(),
+        size=size,
+        partition_values={"generation": str(generation)},
+    )
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """A live file and the span of one event position in it."""
+
+    path: str
+    size: int
+    partitions: tuple[int, int]
+    offsets: tuple[int, int]
+    rows_without_account: int
+
+
+def live_files(table: DeltaTable, generation: int, side: str) -> list[FileRange]:
+    """The files of a generation with the span of `<side>Partition` and `<side>Offset` in each."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    files = files.filter(pc.equal(files["partition.generation"], generation))
+    columns = [f"min.{side}Partition", f"max.{side}Partition", f"min.{side}Offset", f"max.{side}Offset"]
+    spans = zip(
+        files["path"].to_pylist(),
+        files["size_bytes"].to_pylist(),
+        *(files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in columns),
+        files["null_count.accountOffset"].to_pylist(),
+        strict=True,
+    )
+    return [
+        FileRange(path, size, (low_p or 0, high_p or 0), (low or 0, high or 0), nulls or 0)
+        for path, size, low_p, high_p, low, high, nulls in spans
+        if low is not None
+    ]
+
+
+def files_that_may_hold(files: Iterable[FileRange], keys: np.ndarray[Any, np.dtype[np.int64]]) -> list[FileRange]:
+    """Files whose span contains at least one of the sorted keys (see `pack_positions`)."""
+    return [file for file in files if _has_key_within(keys, file)]
+
+
+def _has_key_within(keys: np.ndarray[Any, np.dtype[np.int64]], file: FileRange) -> bool:
+    first, last = file.partitions
+    for partition in range(first, last + 1):
+        low, high = (int(pack_position(partition, offset)) for offset in file.offsets)
+        at = int(np.searchsorted(keys, low))
+        if at < len(keys) and keys[at] <= high:
+            return True
+    return False
+
+
+OFFSET_BITS = 44
+
+
+def pack_position(partition: int, offset: int) -> int:
+    return (partition << OFFSET_BITS) | offset
+
+
+def pack_positions(partitions: pa.ChunkedArray, offsets: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """One integer for each (partition, offset): fits 2**19 partitions of 2**44 records each."""
+    high = partitions.to_numpy(zero_copy_only=False).astype(np.int64) << OFFSET_BITS
+    return np.asarray(high | offsets.to_numpy(zero_copy_only=False).astype(np.int64))

@@ -1,0 +1,32 @@
+"""The log that people read: plain words, in order, each with its generation and swap."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Literal
+
+from switchyard.layout import Layout
+from switchyard.tables import store
+
+Level = Literal["INFO", "WARNING", "ERROR"]
+_console = logging.getLogger("switchyard")
+
+
+def tell(
+    layout: Layout,
+    msg: str,
+    *,
+    level: Level = "INFO",
+    generation: int | None = None,
+    swap_id: str | None = None,
+) -> None:
+    """Writes one line into the logs table and to the process's own log."""
+    _console.log(logging.getLevelName(level), "%s", msg)
+    row = {"ts": datetime.now(UTC), "level": level, "msg": msg, "generation": generation, "swapId": swap_id}
+    store.append_rows(layout, "logs", [row])
+
+
+def read_logs(layout: Layout) -> list[store.Row]:
+    """Every line, newest last."""
+    return sorted(store.read_rows(layout, "logs"), key=lambda row: row["ts"])

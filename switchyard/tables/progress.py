@@ -1,0 +1,64 @@
+"""progress: the heartbeat of every driver, and the Delta versions that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from switchyard.layout import Layout
+from switchyard.tables import store
+
+READ_TABLES = ("users", "accounts", "joined", "rejects")
+
+
+@dataclass(frozen=True)
+class Progress:
+    generation: int
+    attempt: int
+    batchId: int
+    at: datetime
+    inputRows: int
+    rowsPerSecond: float
+    batchMs: int
+    lag: int | None
+    usersVersion: int
+    accountsVersion: int
+    joinedVersion: int
+    rejectsVersion: int
+    rejectedRows: int
+    tombstones: int
+    startOffsets: str | None
+    """JSON {topic: {partition: offset}} where the batch began; null on a heartbeat without a batch."""
+    endOffsets: str | None
+
+    def version_of(self, table: str) -> int:
+        return int(getattr(self, f"{table}Version"))
+
+
+def report(layout: Layout, progress: Progress) -> None:
+    store.append_rows(layout, "progress", [asdict(progress)])
+
+
+def newest_progress(layout: Layout, generation: int) -> Progress | None:
+    """The last row of the newest attempt. Opens only the newest files, by their statistics."""
+    if not store.has_table(layout, "progress"):
+        return None
+    table = store.open_table(layout, "progress")
+    files = pa.table(table.get_add_actions(flatten=True))
+    files = files.filter(pc.equal(files["partition.generation"], generation))
+    if files.num_rows == 0:
+        return None
+    newest = pc.field("at") >= pc.scalar(pc.max(files["min.at"]))
+    rows = store.read_snapshot(table, "progress", generation=generation, where=newest).to_pylist()
+    newest_row = max(rows, key=lambda row: (row["attempt"], row["at"]))
+    return Progress(**newest_row)
+
+
+def batches(layout: Layout, generation: int) -> list[Progress]:
+    """One row for each committed micro-batch, in order; a batch reported twice counts once."""
+    reported = [Progress(**row) for row in store.read_rows(layout, "progress", generation=generation)]
+    by_batch = {row.batchId: row for row in sorted(reported, key=lambda row: row.at) if row.startOffsets}
+    return [by_batch[batch_id] for batch_id in sorted(by_batch)]

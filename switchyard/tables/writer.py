@@ -1,0 +1,116 @@
+"""The one way into the big tables for a driver: fenced, and each micro-batch once.
+
+A generation's newest attempt is written into the Delta log of every big table before it starts. Each commit reads that
+marker and must become the very next version, so an attempt that was replaced can never commit after its successor
+claimed the table, whatever it had already prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from switchyard.errors import FencedError, LostRaceError
+from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
+from switchyard.tables import files, store
+from switchyard.tables.schemas import SCHEMAS
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Files that a batch adds to a table and files that these replace."""
+
+    added: list[AddAction] = field(default_factory=list)
+    removed: list[RemoveAction] = field(default_factory=list)
+
+
+def claim_attempt(layout: Layout, generation: int) -> int:
+    """Takes the next attempt number of a generation and fences every older attempt out of all big tables."""
+    attempt = 0
+
+    def take_next(table: DeltaTable) -> store.Change:
+        nonlocal attempt
+        attempt = 1 + (table.transaction_version(attempt_app_id(generation)) or 0)
+        return store.Change(markers={attempt_app_id(generation): attempt})
+
+    def follow(table: DeltaTable) -> store.Change:
+        check_fence(table, generation, attempt)
+        return store.Change(markers={attempt_app_id(generation): attempt})
+
+    first, *others = BIG_TABLES
+    store.transact(layout, first, take_next)
+    for name in others:
+        store.transact(layout, name, follow)
+    return attempt
+
+
+def check_fence(table: DeltaTable, generation: int, attempt: int) -> None:
+    newest = table.transaction_version(attempt_app_id(generation)) or 0
+    if newest > attempt:
+        raise FencedError(
+            f"attempt {attempt} of generation {generation} was replaced by attempt {newest} and must not write"
+        )
+
+
+class TableWriter:
+    """One big table in the hands of one attempt of one generation."""
+
+    def __init__(self, layout: Layout, name: str, generation: int, attempt: int) -> None:
+        self.name = name
+        self.generation = generation
+        self.attempt = attempt
+        self.folder = files.Folder.at(layout.table(name))
+        self._table = store.open_table(layout, name)
+
+    def refresh(self) -> DeltaTable:
+        """The newest version, after making sure that this attempt may still write."""
+        self._table.update_incremental()
+        check_fence(self._table, self.generation, self.attempt)
+        return self._table
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    def has_batch(self, batch_id: int) -> bool:
+        last = self.refresh().transaction_version(batch_app_id(self.generation))
+        return last is not None and last >= batch_id
+
+    def write(self, rows: pa.Table) -> AddAction:
+        names = [name for name in SCHEMAS[self.name].names if name != "generation"]
+        return files.write_file(self.folder, self.generation, rows.select(names))
+
+    def commit(self, batch_id: int, revise: Callable[[DeltaTable], Revision]) -> int:
+        """Commits a batch once and returns the table's version; a batch that is there already changes nothing.
+
+        `revise` is asked again when a file it wants to replace has gone (compaction) since it looked.
+        """
+        revision: Revision | None = None
+        for _ in range(store.MOST_RACES):
+            if self.has_batch(batch_id):
+                break
+            if revision is None or not self._still_holds(revision):
+                revision = revise(self._table)
+            if not revision.added and not revision.removed:
+                break
+            change = store.Change(
+                added=revision.added,
+                removed=revision.removed,
+                markers={batch_app_id(self.generation): batch_id, attempt_app_id(self.generation): self.attempt},
+            )
+            if store.commit_next(self._table, self.name, change):
+                self._table.update_incremental()
+                break
+        else:
+            raise LostRaceError(f"the table {self.name} is changed by others faster than it can be written")
+        return self.version
+
+    def _still_holds(self, revision: Revision) -> bool:
+        if not revision.removed:
+            return True
+        live = set(pa.table(self._table.get_add_actions())["path"].to_pylist())
+        return all(action.path in live for action in revision.removed)
