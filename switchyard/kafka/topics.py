@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from switchyard.errors import InputError, SwitchyardError
 
+T = TypeVar("T")
 Offsets = dict[str, dict[int, int]]
 """topic → partition → offset"""
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TIMEOUT_SECONDS = 10.0
+_NO_LEADER_YET = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 _quiet = logging.getLogger("switchyard.kafka.client")
 
 
@@ -74,10 +79,9 @@ class TopicReader:
         """The first and the next offset of every partition."""
         first, following = {}, {}
         for partition in self.partitions(topic):
+            place = TopicPartition(topic, partition)
             try:
-                low, high = self._consumer.get_watermark_offsets(
-                    TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS
-                )
+                low, high = _ask(partial(self._consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
             except KafkaException as error:
                 raise _explained(error, f"cannot read the topic {topic}") from None
             first[partition], following[partition] = low, high
@@ -88,7 +92,7 @@ class TopicReader:
         stamp = int(moment.timestamp() * 1000)
         asked = [TopicPartition(topic, partition, stamp) for partition in self.partitions(topic)]
         try:
-            found = self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS)
+            found = _ask(partial(self._consumer.offsets_for_times, asked, timeout=_TIMEOUT_SECONDS))
         except KafkaException as error:
             raise _explained(error, f"cannot look up {moment.isoformat()} in the topic {topic}") from None
         _, following = self.bounds(topic)
@@ -104,6 +108,18 @@ class TopicReader:
         if start == "earliest":
             return first
         return self.offsets_at(topic, parse_moment(start))
+
+
+def _ask(question: Callable[[], T]) -> T:
+    """Asks again while the leader of a partition is being chosen, as right after a topic was created."""
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        try:
+            return question()
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def parse_moment(start: str) -> datetime:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import SCHEMAS, TIMESTAMP
 from switchyard.tables.status import read_status
 
 ACTIVE_NAMES = {
@@ -49,23 +54,58 @@ def resolve_name(name: str) -> str:
     return table
 
 
-def read_stable(layout: Layout, name: str) -> pa.Table:
-    """All rows that a stable name means now, at versions that belong together."""
+def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | None:
+    """The table behind a stable name at the version to read, and the generation to read; None before there is one."""
     table = resolve_name(name)
     if name in WHOLE_NAMES:
-        return store.read_arrow(layout, table)
+        return (store.open_table(layout, table), None) if store.has_table(layout, table) else None
     status = read_status(layout)
     progress = newest_progress(layout, status.generation) if status else None
     if progress is None:
+        return None
+    return store.open_table(layout, table, progress.version_of(table)), progress.generation
+
+
+def read_stable(layout: Layout, name: str) -> pa.Table:
+    """All rows that a stable name means now, at versions that belong together."""
+    table = resolve_name(name)
+    found = open_stable(layout, name)
+    if found is None:
         return SCHEMAS[table].empty_table()
-    return store.read_arrow(
-        layout, table, generation=progress.generation, version=progress.version_of(table)
-    )
+    return store.read_snapshot(found[0], table, generation=found[1])
 
 
 def newest_rows(layout: Layout, name: str, limit: int) -> list[store.Row]:
-    """The last rows of a stable name, newest last."""
-    rows = read_stable(layout, name)
-    stamps = [rows[column].cast(pa.int64()) for column in _NEWEST_BY[resolve_name(name)]]
-    order = pc.sort_indices(pc.max_element_wise(*stamps))
+    """The last rows of a stable name, newest last. Reads the newest files only, by their statistics."""
+    table = resolve_name(name)
+    found = open_stable(layout, name)
+    if found is None or limit <= 0:
+        return []
+    stamps = _NEWEST_BY[table]
+    oldest = _oldest_stamp_needed(found[0], found[1], stamps, limit)
+    where = None if oldest is None else reduce(or_, [pc.field(stamp) >= oldest for stamp in stamps])
+    rows = store.read_snapshot(found[0], table, generation=found[1], where=where)
+    arrived = pc.max_element_wise(*[rows[stamp].cast(pa.int64()) for stamp in stamps])
+    order = pc.sort_indices(arrived)
     return list(rows.take(order[max(0, rows.num_rows - limit) :]).to_pylist())
+
+
+def _oldest_stamp_needed(
+    table: DeltaTable, generation: int | None, stamps: tuple[str, ...], limit: int
+) -> pa.Scalar | None:
+    """A moment that at least `limit` rows are not older than; None when only reading all can tell."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    if generation is not None:
+        files = files.filter(pc.equal(files["partition.generation"], generation))
+    if not all(f"{end}.{stamp}" in files.column_names for stamp in stamps for end in ("min", "max")):
+        return None
+    first, last = (
+        pc.max_element_wise(*[files[f"{end}.{stamp}"].cast(pa.int64()) for stamp in stamps])
+        for end in ("min", "max")
+    )
+    if files.num_rows == 0 or first.null_count or files["num_records"].null_count:
+        return None
+    order = pc.sort_indices(last, sort_keys=[("", "descending")])
+    needed = int(np.searchsorted(np.cumsum(files["num_records"].take(order).to_numpy()), limit)) + 1
+    oldest = pc.min(first.take(order[:needed]))
+    return oldest.cast(TIMESTAMP)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from switchyard.layout import Layout
 from switchyard.tables import store
+from switchyard.tables.schemas import TIMESTAMP
 
-READ_TABLES = ("users", "accounts", "joined", "rejects")
+RATE_WINDOW = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,29 @@ def report(layout: Layout, progress: Progress) -> None:
 
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
-    """The last row of the newest attempt. Opens only the newest files, by their statistics."""
+    """The last row of the newest attempt."""
+    rows = _rows_since_newest(layout, generation, timedelta())
+    return max(rows, key=lambda row: (row.attempt, row.at), default=None)
+
+
+def recent_rate(layout: Layout, generation: int) -> float:
+    """Records a second over the last moments in which the generation reported."""
+    rows = _rows_since_newest(layout, generation, RATE_WINDOW)
+    return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
+
+
+def _rows_since_newest(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
+    """Rows not older than the newest file's first row less a window. Opens only these files, by their statistics."""
     if not store.has_table(layout, "progress"):
-        return None
+        return []
     table = store.open_table(layout, "progress")
     files = pa.table(table.get_add_actions(flatten=True))
     files = files.filter(pc.equal(files["partition.generation"], generation))
     if files.num_rows == 0:
-        return None
-    newest = pc.field("at") >= pc.scalar(pc.max(files["min.at"]))
+        return []
+    newest = pc.field("at") >= pa.scalar(pc.max(files["min.at"]).as_py() - window, TIMESTAMP)
     rows = store.read_snapshot(table, "progress", generation=generation, where=newest).to_pylist()
-    newest_row = max(rows, key=lambda row: (row["attempt"], row["at"]))
-    return Progress(**newest_row)
+    return [Progress(**row) for row in rows]
 
 
 def batches(layout: Layout, generation: int) -> list[Progress]:

@@ -134,9 +134,9 @@ def read_snapshot(
     where: pc.Expression | None = None,
     columns: list[str] | None = None,
 ) -> pa.Table:
-    partitions = None if generation is None else [("generation", "=", str(generation))]
+    pruning = None if generation is None else [("generation", "=", str(generation))]
     dataset = table.to_pyarrow_dataset(
-        partitions=partitions, schema=SCHEMAS[name], filesystem=folder_of(table.table_uri)
+        file_pruning_predicate=pruning, schema=SCHEMAS[name], filesystem=folder_of(table.table_uri)
     )
     return dataset.to_table(columns=columns or SCHEMAS[name].names, filter=where)
 

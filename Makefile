@@ -1,0 +1,54 @@
+# `make` alone lists the targets. Everything runs in .venv, which set-up makes and keeps up to date.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := $(PYTHON) tools/setup.py
+FAST_TESTS := tests/unit tests/properties tests/dags
+SLOW_TESTS := tests/stream tests/integration
+CODE := switchyard tools tests dags jobs plugins bench
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run down test test-fast check format bench requirements clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make the environment: Java, .venv, jars
+	@$(SETUP)
+
+run: setup ## start broker, Airflow and a demo, and say when joined rows flow
+	@$(BIN)/switchyard up
+
+down: ## stop what run started
+	@test ! -x $(BIN)/switchyard || $(BIN)/switchyard down
+
+test: setup-dev ## run all tests
+	@$(BIN)/python -m pytest $(wildcard $(FAST_TESTS) $(SLOW_TESTS))
+
+test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
+	@$(BIN)/python -m pytest $(wildcard $(FAST_TESTS))
+
+check: setup-dev ## lint, types, import rules, drift of the requirements; edits nothing
+	@$(BIN)/ruff check $(wildcard $(CODE))
+	@$(BIN)/ruff format --check $(wildcard $(CODE))
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python tools/requirements.py check
+
+format: setup-dev ## format the code and mend what lint can mend
+	@$(BIN)/ruff check --fix $(wildcard $(CODE))
+	@$(BIN)/ruff format $(wildcard $(CODE))
+
+bench: setup-dev ## run every measurement; results go to bench/results
+	@for file in $(or $(wildcard bench/*.py),none); do \
+	  if [ $$file = none ]; then echo "there are no measurements yet"; \
+	  else echo "== $$file"; $(BIN)/python $$file || exit 1; fi; done
+
+requirements: setup ## compile the requirements; UPGRADE=1 takes the newest versions
+	@$(BIN)/python tools/requirements.py compile
+
+clean: down ## remove the environment, the cache and all data
+	rm -rf .venv .cache .switchyard
+
+.PHONY: setup-dev
+setup-dev:
+	@$(SETUP) --dev

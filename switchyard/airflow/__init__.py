@@ -1,0 +1,1 @@
+"""What Airflow needs: the submit operator, DAG defaults, the tasks. The only place that imports airflow."""

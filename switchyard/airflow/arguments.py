@@ -1,0 +1,68 @@
+"""The spark-submit call of a generation, as data. Pure: imports no Airflow and touches no disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchyard.settings import Settings
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """What the job is told on its command line; everything else reaches it through the environment."""
+
+    generation: int
+    users_topic: str
+    accounts_topic: str
+    join_type: str
+    start: str
+
+
+def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list[str]:
+    """The job's own arguments. Only the path of the Kafka settings: a command line is visible in `ps`."""
+    return [
+        "--generation",
+        str(request.generation),
+        "--users-topic",
+        request.users_topic,
+        "--accounts-topic",
+        request.accounts_topic,
+        "--join-type",
+        request.join_type,
+        "--start",
+        request.start,
+        "--kafka-properties",
+        str(kafka_properties),
+    ]
+
+
+def spark_conf(settings: Settings, master: str) -> dict[str, str]:
+    """What must be fixed before the session exists; the job's session builder sets the rest."""
+    conf = {
+        "spark.log.level": "WARN",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.ui.enabled": "false",
+    }
+    if master.startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return conf
+
+
+def join_jars(jars: Iterable[Path]) -> str:
+    return ",".join(str(jar) for jar in jars)
+
+
+def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -> dict[str, str]:
+    """Variables on top of the task's own: one Python on both sides, the Java that set-up found.
+
+    The folder of this Python comes first on PATH, because that is where pyspark puts spark-submit.
+    """
+    return {
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+        "JAVA_HOME": str(java_home),
+        "PATH": f"{python.parent}:{base.get('PATH', '')}",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,39 @@
+"""What every DAG of this project shares, so that a DAG file holds wiring only."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+OWNER = "switchyard"
+TAGS = ["switchyard"]
+
+DEFAULT_ARGS: dict[str, Any] = {
+    "owner": OWNER,
+    "retries": 3,
+    "retry_delay": timedelta(seconds=5),
+}
+
+# A generation runs for weeks, and Airflow never forgets a failed try. Until it is ready its own deadline
+# ends it; after that, going on from the checkpoint is right for as long as an outage may last.
+STREAM_RETRIES = 100
+STREAM_RETRY_DELAY = timedelta(seconds=5)
+
+# The old and the new generation run side by side, and lingering ones beside them.
+MAX_GENERATIONS = 8
+
+TOPIC_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
+START_PATTERN = (
+    r"^(latest|earliest|resume|"
+    r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?)$"
+)
+
+
+def dag_arguments(docstring: str | None, *tags: str) -> dict[str, Any]:
+    """Keyword arguments of `@dag`; the module's docstring is the runbook shown in the UI."""
+    return {
+        "doc_md": docstring,
+        "tags": [*TAGS, *tags],
+        "default_args": DEFAULT_ARGS,
+        "catchup": False,
+    }

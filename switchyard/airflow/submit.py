@@ -1,0 +1,185 @@
+"""spark-submit of one generation as an Airflow task: graceful stop, fencing, Kafka settings kept private.
+The task lives as long as the driver; the driver's output is the task's log. Nothing here decides on swaps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException, AirflowSkipException
+
+from switchyard.airflow.arguments import (
+    GenerationRequest,
+    join_jars,
+    spark_conf,
+    submit_arguments,
+    submit_environment,
+)
+from switchyard.errors import FencedError
+from switchyard.settings import Settings, load_settings
+
+KAFKA_CONNECTION = "kafka_default"
+STOPPED_EXIT_CODE = 128 + signal.SIGTERM
+# Airflow sends SIGKILL to a task 5 seconds after SIGTERM; the log should still say how the driver ended.
+KILL_PATIENCE_SECONDS = 4.0
+
+
+class GenerationSubmitHook(SparkSubmitHook):
+    """Runs spark-submit in a session of its own, and stops the Python driver, not the JVM around it."""
+
+    def __init__(self, *, driver_pid_file: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._driver_pid_file = driver_pid_file
+        self.was_killed = False
+
+    @property
+    def exit_code(self) -> int | None:
+        process = self._submit_sp
+        return None if process is None else process.returncode
+
+    @property
+    def master(self) -> str:
+        return str(self._connection["master"])
+
+    def apply_conf(self, conf: dict[str, str]) -> None:
+        self._conf = {**conf, **self._conf}
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """A session of its own: Airflow kills the task's process group, and a batch must not die half-way."""
+        return super().submit(application, start_new_session=True, **kwargs)
+
+    def on_kill(self) -> None:
+        process = self._submit_sp
+        if process is None or process.poll() is not None:
+            return
+        self.was_killed = True
+        target = self._find_driver(process.pid) or process.pid
+        self.log.info("Asking the driver (pid %s) to finish its batch and end.", target)
+        with suppress(ProcessLookupError):
+            os.kill(target, signal.SIGTERM)
+        deadline = time.monotonic() + KILL_PATIENCE_SECONDS
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.1)
+        if process.poll() is None:
+            self.log.info("The driver is still finishing its batch; it ends by itself.")
+
+    def _find_driver(self, session: int) -> int | None:
+        """The pid the driver wrote, if that process belongs to this spark-submit, not to another attempt."""
+        try:
+            pid = int(self._driver_pid_file.read_text())
+            return pid if os.getsid(pid) == session else None
+        except (OSError, ValueError):
+            return None
+
+
+class GenerationSubmitOperator(SparkSubmitOperator):
+    """One attempt of a generation. Retried by Airflow on the same checkpoint until it ends in order."""
+
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "generation",
+        "users_topic",
+        "accounts_topic",
+        "join_type",
+        "start",
+    )
+    ui_color = "#cfe8d5"
+
+    def __init__(
+        self,
+        *,
+        generation: int | str,
+        users_topic: str,
+        accounts_topic: str,
+        join_type: str,
+        start: str,
+        kafka_conn_id: str = KAFKA_CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.generation = generation
+        self.users_topic = users_topic
+        self.accounts_topic = accounts_topic
+        self.join_type = join_type
+        self.start = start
+        self.kafka_conn_id = kafka_conn_id
+
+    def execute(self, context: Context) -> None:
+        settings = load_settings()
+        request = GenerationRequest(
+            int(self.generation), self.users_topic, self.accounts_topic, self.join_type, self.start
+        )
+        self._prepare(settings, request)
+        hook = self._build_hook(settings, request)
+        self._hook = hook
+        with self._kafka_properties(settings, request.generation):
+            try:
+                hook.submit(self.application)
+            except AirflowException:
+                if not hook.was_killed:
+                    self._explain_exit(hook.exit_code, request.generation)
+                raise
+
+    def on_kill(self) -> None:
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def _prepare(self, settings: Settings, request: GenerationRequest) -> None:
+        """Resolved here and not in the DAG: parsing must neither search for Java nor list jars."""
+        from switchyard.local.jars import spark_jars
+        from switchyard.local.java import find_java
+
+        self.jars = join_jars(spark_jars())
+        self.env_vars = submit_environment(os.environ, Path(sys.executable), find_java().path)
+        self.application_args = submit_arguments(
+            request, settings.workspace.kafka_properties(request.generation)
+        )
+        self.name = f"switchyard-generation-{request.generation}"
+
+    def _build_hook(self, settings: Settings, request: GenerationRequest) -> GenerationSubmitHook:
+        hook = GenerationSubmitHook(
+            driver_pid_file=settings.workspace.driver_pid(request.generation),
+            conf=self.conf,
+            conn_id=self._conn_id,
+            jars=self.jars,
+            driver_memory=settings.driver_memory,
+            name=self.name,
+            application_args=self.application_args,
+            env_vars=self.env_vars,
+        )
+        hook.apply_conf(spark_conf(settings, hook.master))
+        return hook
+
+    @contextmanager
+    def _kafka_properties(self, settings: Settings, generation: int) -> Iterator[None]:
+        """Written just before the driver starts and removed when it ends: no secret outlives its use."""
+        from switchyard.kafka.client import client_properties, write_properties
+
+        path = settings.workspace.kafka_properties(generation)
+        extra = BaseHook.get_connection(self.kafka_conn_id).extra_dejson
+        write_properties(path, client_properties(extra))
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _explain_exit(self, exit_code: int | None, generation: int) -> None:
+        if exit_code == FencedError.exit_code:
+            raise AirflowSkipException(
+                f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
+            ) from None
+        if exit_code == STOPPED_EXIT_CODE:
+            # Stopped on request, for instance by `switchyard down`: not a failure, so it costs no retry.
+            self.log.info("The driver was stopped after finishing its batch; it resumes from its checkpoint.")
+            again_at = datetime.now(UTC) + timedelta(seconds=1)
+            raise AirflowRescheduleException(again_at) from None  # type: ignore[no-untyped-call]

@@ -1,0 +1,281 @@
+"""The command line: a thin face of the library. It parses, calls, prints, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from switchyard import __version__
+from switchyard.errors import InputError, SwitchyardError
+from switchyard.settings import Settings, load_settings
+
+Command = Callable[[Settings, argparse.Namespace], int]
+Row = dict[str, Any]
+FOLLOW_SECONDS = 1.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = build_parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        return command(load_settings(), options)
+    except SwitchyardError as error:
+        return fail(error, options.json)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def fail(error: SwitchyardError, as_json: bool) -> int:
+    if as_json:
+        print_json({"error": str(error)})
+    print(f"switchyard: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="switchyard", description="A live join of two Kafka topics in a Delta table, changed while it runs."
+    )
+    parser.add_argument("--version", action="version", version=f"switchyard {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    up = _add(commands, "up", run_up, "start the embedded broker, Airflow and the demo producer")
+    up.add_argument("--detach", action="store_true", help="return when all is ready instead of staying")
+    up.add_argument("--no-demo", action="store_true", help="do not start the demo producer")
+    _add(commands, "down", run_down, "stop everything that `up` started")
+    _add(commands, "status", run_status, "the active generation, its lag, rate and health; exit 1 when unhealthy")
+    logs = _add(commands, "logs", run_logs, "what happened, in plain words, newest last")
+    logs.add_argument("--limit", type=_count, default=200, help="how many lines (default 200)")
+    logs.add_argument("--follow", action="store_true", help="go on with new lines until Ctrl-C")
+    history = _add(commands, "history", run_history, "every request and what became of it, newest last")
+    history.add_argument("--limit", type=_count, default=200, help="how many events (default 200)")
+    tail = _add(commands, "tail", run_tail, "the newest rows of a stable name")
+    tail.add_argument("name", metavar="NAME", help="users_ui, accounts_ui, final_ui, rejects_ui, control_raw, ...")
+    tail.add_argument("--limit", type=_count, default=20, help="how many rows (default 20)")
+    tail.add_argument("--follow", action="store_true", help="go on with new rows until Ctrl-C")
+    audit = _add(commands, "audit", run_audit, "recompute the join at a fixed version and compare; exit 1 if it differs")
+    audit.add_argument("--generation", type=_count, help="which generation (default: the active one)")
+    demo = _add(commands, "demo", run_demo, "produce realistic users and accounts that belong together")
+    demo.add_argument("--rate", type=_rate, default=20.0, help="records a second, both topics together (default 20)")
+    demo.add_argument("--seconds", type=_rate, help="for how long (default: until Ctrl-C)")
+    demo.add_argument("--users-topic", help="default: the setting users_topic")
+    demo.add_argument("--accounts-topic", help="default: the setting accounts_topic")
+    _add(commands, "doctor", run_doctor, "check Java, ports, broker, tables, connections; say how to mend them")
+    return parser
+
+
+def _add(commands: Any, name: str, command: Command, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
+    return number
+
+
+def _rate(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1000000")
+    return number
+
+
+def run_up(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.local.up import up
+
+    tell = _tell_on_stderr if options.json else _tell
+    up(settings, detach=options.detach, demo=not options.no_demo, tell=tell)
+    if options.json:
+        from switchyard.overview import describe_status
+
+        print_json(describe_status(settings) if options.detach else {"stopped": True})
+    return 0
+
+
+def run_down(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.local.up import down
+
+    down(settings, tell=_tell_on_stderr if options.json else _tell)
+    if options.json:
+        print_json({"stopped": True})
+    return 0
+
+
+def run_status(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.overview import describe_status
+
+    status = describe_status(settings)
+    if options.json:
+        print_json(status)
+    else:
+        print_pairs(status)
+    return 0 if status["healthy"] else 1
+
+
+def run_logs(settings: Settings, options: argparse.Namespace) -> int:
+    return _show_newest(settings, "orchestrator_logs", options, format_log)
+
+
+def run_history(settings: Settings, options: argparse.Namespace) -> int:
+    options.follow = False
+    return _show_newest(settings, "swap_history", options, None)
+
+
+def run_tail(settings: Settings, options: argparse.Namespace) -> int:
+    return _show_newest(settings, options.name, options, None)
+
+
+def _show_newest(
+    settings: Settings, name: str, options: argparse.Namespace, line: Callable[[Row], str] | None
+) -> int:
+    from switchyard.tables.names import newest_rows
+
+    if options.follow and options.json:
+        raise InputError("--follow has no end and --json is one document: use one of them")
+    rows = newest_rows(settings.layout, name, options.limit)
+    if options.json:
+        print_json(rows)
+        return 0
+    print_rows(rows, line)
+    seen = {repr(row) for row in rows}
+    while options.follow:
+        time.sleep(FOLLOW_SECONDS)
+        rows = newest_rows(settings.layout, name, max(options.limit, 1000))
+        fresh = [row for row in rows if repr(row) not in seen]
+        print_rows(fresh, line, header=False)
+        seen = {repr(row) for row in rows}
+    return 0
+
+
+def run_audit(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.local.jobs import run_job
+
+    _tell_on_stderr("auditing with Spark; this takes half a minute or more")
+    log = settings.workspace.process_logs / "audit.log"
+    wanted = ["--generation", str(options.generation)] if options.generation else []
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "audit.json"
+        code = run_job(settings, "audit_generation.py", [*wanted, "--output", str(output)], log)
+        if not output.exists():
+            raise SwitchyardError(f"the audit could not be made: {_last_error(log)} (all of it in {log})")
+        result = json.loads(output.read_text())
+    if options.json:
+        print_json(result)
+    else:
+        print_pairs(result)
+    return code
+
+
+def _last_error(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if " ERROR " in line]
+    return lines[-1].partition(" ERROR ")[2] if lines else "no reason was given"
+
+
+def run_demo(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.kafka.demo import produce_demo
+
+    sent = produce_demo(
+        {"bootstrap.servers": settings.bootstrap},
+        users_topic=options.users_topic or settings.users_topic,
+        accounts_topic=options.accounts_topic or settings.accounts_topic,
+        rate=options.rate,
+        seconds=options.seconds,
+        tell=lambda count, elapsed: _tell_on_stderr(f"{count} records in {elapsed:.0f} s"),
+    )
+    if options.json:
+        print_json({"sent": sent})
+    else:
+        print(f"sent {sent} records")
+    return 0
+
+
+def run_doctor(settings: Settings, options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from switchyard.local.doctor import examine
+
+    findings = []
+    for finding in examine(settings):
+        findings.append(finding)
+        if not options.json:
+            print(f"{'ok  ' if finding.ok else 'FAIL'} {finding.check:13} {finding.finding}")
+            if not finding.ok and finding.remedy:
+                print(f"     {'':13} → {finding.remedy}")
+    ok = all(finding.ok for finding in findings)
+    if options.json:
+        print_json({"ok": ok, "checks": [asdict(finding) for finding in findings]})
+    return 0 if ok else 1
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _tell_on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(document, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def print_pairs(document: Row) -> None:
+    width = max(map(len, document))
+    for name, value in document.items():
+        print(f"{name:{width}}  {format_value(value)}")
+
+
+def print_rows(rows: Iterable[Row], line: Callable[[Row], str] | None, header: bool = True) -> None:
+    rows = list(rows)
+    if line is not None:
+        for row in rows:
+            print(line(row), flush=True)
+        return
+    if not rows:
+        if header:
+            print("(no rows)")
+        return
+    cells = [[format_value(value) for value in row.values()] for row in rows]
+    table = [list(rows[0]), *cells] if header else cells
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    for row_cells in table:
+        print("  ".join(f"{cell:{width}}" for cell, width in zip(row_cells, widths, strict=True)).rstrip(), flush=True)
+
+
+def format_log(row: Row) -> str:
+    generation = f"g{row['generation']}" if row["generation"] is not None else "-"
+    return f"{format_value(row['ts'])}  {row['level']:7}  {generation:4}  {row['msg']}"
+
+
+def format_value(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""How Airflow runs on one machine: its environment, its processes, its password. Imports no Airflow."""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TextIO
+
+from switchyard.errors import SwitchyardError
+from switchyard.layout import Workspace
+from switchyard.settings import Settings
+
+USER = "admin"
+AUTH_MANAGER = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+# The log servers are left out: the API server reads the log files of this machine itself.
+COMPONENTS: dict[str, tuple[str, ...]] = {
+    "api-server": ("api-server",),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+
+
+def password_file(workspace: Workspace) -> Path:
+    return workspace.secrets / "airflow-passwords.json"
+
+
+def airflow_url(settings: Settings) -> str:
+    return f"http://127.0.0.1:{settings.airflow_port}"
+
+
+def airflow_environment(
+    settings: Settings, project: Path = PROJECT, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Everything an Airflow process of this installation needs, on top of the caller's own environment."""
+    workspace = settings.workspace
+    inherited = dict(os.environ if base is None else base)
+    options = {
+        "CORE__DAGS_FOLDER": str(project / "dags"),
+        "CORE__PLUGINS_FOLDER": str(project / "plugins"),
+        "CORE__LOAD_EXAMPLES": "False",
+        "CORE__EXECUTOR": "LocalExecutor",
+        "CORE__PARALLELISM": "16",
+        "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(settings)}/execution/",
+        "CORE__AUTH_MANAGER": AUTH_MANAGER,
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(password_file(workspace)),
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{workspace.airflow / 'airflow.db'}",
+        "API__HOST": "127.0.0.1",
+        "API__PORT": str(settings.airflow_port),
+        "API__BASE_URL": airflow_url(settings),
+        "API__WORKERS": "1",
+        "DAG_PROCESSOR__REFRESH_INTERVAL": "20",
+        "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "LOGGING__BASE_LOG_FOLDER": str(workspace.airflow / "logs"),
+        # A scheduler that was killed leaves its tasks behind; find them within half a minute, not five.
+        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        # A task waits for an API server that is starting or being restarted, instead of failing.
+        "WORKERS__EXECUTION_API_RETRIES": "12",
+        "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "5",
+        "USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+    return (
+        inherited
+        | {f"AIRFLOW__{name}": value for name, value in options.items()}
+        | {
+            "AIRFLOW_HOME": str(workspace.airflow),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
+            "PYTHONPATH": _prepend(str(project), inherited.get("PYTHONPATH", "")),
+            "NO_PROXY": _without_proxy(inherited),
+            "no_proxy": _without_proxy(inherited),
+            # Tasks run in other folders: what is relative here must not mean something else there.
+            "SWITCHYARD_ROOT": settings.layout.under() if settings.layout.is_local else settings.root,
+            "SWITCHYARD_HOME": str(workspace.home),
+        }
+    )
+
+
+def _prepend(first: str, rest: str) -> str:
+    return first if not rest or rest == first else f"{first}{os.pathsep}{rest}"
+
+
+def _without_proxy(inherited: Mapping[str, str]) -> str:
+    """Tasks reach the API server on loopback even where the environment names a proxy."""
+    present = inherited.get("NO_PROXY") or inherited.get("no_proxy") or ""
+    return ",".join(dict.fromkeys([*filter(None, present.split(",")), "127.0.0.1", "localhost"]))
+
+
+def component_command(name: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", *COMPONENTS[name]]
+
+
+def ensure_password(workspace: Workspace) -> Path:
+    """Written before Airflow starts: a password that Airflow makes itself is printed into its log."""
+    path = password_file(workspace)
+    _write_once(path, lambda file: json.dump({USER: secrets.token_urlsafe(12)}, file))
+    return path
+
+
+def ensure_keys(workspace: Workspace) -> Path:
+    """The keys that all processes must share, in Airflow's own file: an environment reaches every child."""
+    path = workspace.airflow / "airflow.cfg"
+    fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    keys = configparser.ConfigParser(interpolation=None)
+    keys.read_dict(
+        {
+            "core": {"fernet_key": fernet},
+            "api": {"secret_key": secrets.token_hex(16)},
+            "api_auth": {"jwt_secret": secrets.token_hex(32)},
+        }
+    )
+    _write_once(path, keys.write)
+    return path
+
+
+def _write_once(path: Path, write: Callable[[TextIO], object]) -> None:
+    """For its owner's eyes only from the first byte on; what is there already stays."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with suppress(FileExistsError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            write(file)
+
+
+def read_password(workspace: Workspace) -> str:
+    return str(json.loads(password_file(workspace).read_text())[USER])
+
+
+def start_initialise(settings: Settings, log: Path) -> subprocess.Popen[bytes] | None:
+    """Database and connections, in one process, to run while the broker starts; None when all is done."""
+    ensure_keys(settings.workspace)
+    ensure_password(settings.workspace)
+    if _stamp_file(settings).exists() and _stamp_file(settings).read_text() == _stamp(settings):
+        return None
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "switchyard.airflow.initialise"],
+            env=airflow_environment(settings),
+            cwd=settings.workspace.airflow,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def finish_initialise(
+    settings: Settings, process: subprocess.Popen[bytes], log: Path, deadline_seconds: float = 120
+) -> None:
+    try:
+        code = process.wait(deadline_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    if code != 0:
+        raise SwitchyardError(f"Airflow's database could not be prepared; see {log}.")
+    _stamp_file(settings).write_text(_stamp(settings))
+
+
+def _stamp_file(settings: Settings) -> Path:
+    return settings.workspace.airflow / "initialised"
+
+
+def _stamp(settings: Settings) -> str:
+    """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
+    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}"

@@ -1,0 +1,119 @@
+"""A small client of Airflow's REST API: health, trigger, state, clear. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from switchyard.errors import SwitchyardError
+from switchyard.local.airflow import USER, airflow_url, read_password
+from switchyard.settings import Settings
+
+TIMEOUT_SECONDS = 10.0
+TOKEN_SECONDS = 600.0
+# A proxy of the environment must not come between two processes of this machine.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class ApiError(SwitchyardError):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AirflowApi:
+    def __init__(self, url: str, user: str, read_secret: Callable[[], str]) -> None:
+        self._url = url.rstrip("/")
+        self._user = user
+        self._read_secret = read_secret
+        self._token = ""
+        self._token_until = 0.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> AirflowApi:
+        return cls(airflow_url(settings), USER, lambda: read_password(settings.workspace))
+
+    def healthy_parts(self) -> set[str]:
+        """Names of the parts that report healthy; empty while the server does not answer."""
+        try:
+            answer = self._send("GET", "/api/v2/monitor/health", None, {})
+        except (OSError, SwitchyardError, ValueError):
+            return set()
+        return {name for name, part in answer.items() if (part or {}).get("status") == "healthy"}
+
+    def is_dag_known(self, dag_id: str) -> bool:
+        return self._call("GET", f"/dags/{quote(dag_id)}", missing_ok=True) is not None
+
+    def unpause(self, dag_id: str) -> None:
+        self._call("PATCH", f"/dags/{quote(dag_id)}", {"is_paused": False})
+
+    def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any], note: str | None = None) -> None:
+        """Starts a run; asking again for the same run id changes nothing."""
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf), "note": note}
+        try:
+            self._call("POST", f"/dags/{quote(dag_id)}/dagRuns", body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def run_state(self, dag_id: str, run_id: str) -> str | None:
+        run = self._call("GET", self._run_path(dag_id, run_id), missing_ok=True)
+        return None if run is None else str(run["state"])
+
+    def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        path = f"{self._run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}"
+        found = self._call("GET", path, missing_ok=True)
+        return None if found is None or found["state"] is None else str(found["state"])
+
+    def clear_task(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """The task and what follows it run again, whatever they ended as; a finished run is reopened."""
+        body = {
+            "dry_run": False,
+            "only_failed": False,
+            "reset_dag_runs": True,
+            "task_ids": [task_id],
+            "dag_run_id": run_id,
+            "include_downstream": True,
+        }
+        self._call("POST", f"/dags/{quote(dag_id)}/clearTaskInstances", body)
+
+    def _run_path(self, dag_id: str, run_id: str) -> str:
+        return f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+
+    def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
+        try:
+            return self._send(method, f"/api/v2{path}", body, {"Authorization": f"Bearer {self._bearer()}"})
+        except ApiError as error:
+            if missing_ok and error.status == 404:
+                return None
+            raise
+
+    def _bearer(self) -> str:
+        if time.monotonic() >= self._token_until:
+            credentials = {"username": self._user, "password": self._read_secret()}
+            self._token = self._send("POST", "/auth/token", credentials, {})["access_token"]
+            self._token_until = time.monotonic() + TOKEN_SECONDS
+        return self._token
+
+    def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+        request = urllib.request.Request(
+            self._url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **headers},
+        )
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            detail = error.read(500).decode(errors="replace")
+            raise ApiError(
+                error.code, f"Airflow answered {error.code} to {method} {path}: {detail}"
+            ) from None
+        except urllib.error.URLError as error:
+            raise ApiError(0, f"Airflow does not answer at {self._url}: {error.reason}") from None

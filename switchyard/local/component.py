@@ -1,0 +1,128 @@
+"""One process that the supervisor keeps running; the pause before a restart grows while it keeps dying."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from switchyard.local import sessions
+from switchyard.local.broker import Broker
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+STEADY_SECONDS = 60.0
+
+
+def pause_seconds(failures: int) -> float:
+    """How long to wait before the restart after so many failures in a row."""
+    return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** max(0, failures - 1)))
+
+
+class Component:
+    def __init__(self, name: str, command: list[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.restarts = 0
+        self._command = command
+        self._env = dict(env)
+        self._cwd = cwd
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failures = 0
+        self._started_at = 0.0
+        self._restart_at: float | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """In a session of its own: Ctrl-C in a terminal must not reach it before its turn to stop."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._env,
+                cwd=self._cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started_at = time.monotonic()
+        self._restart_at = None
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def revive(self) -> str | None:
+        """Restarts a dead process when its pause is over; a sentence for the log when there is news."""
+        if self.is_running() or self._process is None:
+            return None
+        if self._restart_at is None:
+            return self._note_death(self._process.returncode)
+        if time.monotonic() < self._restart_at:
+            return None
+        sessions.end_sessions([self._process.pid], 5)
+        self.restarts += 1
+        self.start()
+        return f"{self.name} was restarted (restart {self.restarts})."
+
+    def ask_to_stop(self) -> None:
+        if self.is_running() and self.pid is not None:
+            sessions.send([self.pid], signal.SIGTERM)
+
+    def finish(self, deadline_seconds: float) -> None:
+        """Waits for the end, then ends what is left of the session."""
+        sessions.wait_until(lambda: not self.is_running(), deadline_seconds)
+        if self.pid is not None:
+            sessions.end_sessions([self.pid], 3)
+
+    def _note_death(self, code: int | None) -> str:
+        steady = time.monotonic() - self._started_at > STEADY_SECONDS
+        self._failures = 1 if steady else self._failures + 1
+        pause = pause_seconds(self._failures)
+        self._restart_at = time.monotonic() + pause
+        return f"{self.name} ended with code {code}; restarting in {pause:g} s. Its log: {self.log}"
+
+
+class BrokerComponent(Component):
+    """The embedded broker, which keeps its own pid file so that any process can stop it."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__("broker", broker.command(), {}, broker.folder, broker.log)
+        self._broker = broker
+
+    @property
+    def pid(self) -> int | None:
+        try:
+            return int(self._broker.pid_file.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def start(self) -> None:
+        self._broker.start()
+        self._started_at = time.monotonic()
+        self._restart_at = None
+
+    def is_running(self) -> bool:
+        return self._broker.is_running()
+
+    def revive(self) -> str | None:
+        if self.is_running():
+            return None
+        if self._restart_at is None:
+            return self._note_death(None)
+        if time.monotonic() < self._restart_at:
+            return None
+        self.restarts += 1
+        self.start()
+        return f"broker was restarted (restart {self.restarts})."
+
+    def ask_to_stop(self) -> None:
+        """Nothing yet: it ends last, and Broker.stop both asks and waits."""
+
+    def finish(self, deadline_seconds: float) -> None:
+        self._broker.stop(deadline_seconds)

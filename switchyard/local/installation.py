@@ -1,0 +1,105 @@
+"""The processes of one installation, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from switchyard.errors import SwitchyardError
+from switchyard.local import airflow, drivers, sessions
+from switchyard.local.broker import Broker
+from switchyard.local.component import BrokerComponent, Component
+from switchyard.local.state import State, boot_id
+from switchyard.settings import Settings
+
+DEMO_RATE = "20"
+BROKER_SECONDS = 60.0
+BATCH_SECONDS = 40.0
+AIRFLOW_SECONDS = 8.0
+
+Report = Callable[[Component], None]
+
+
+class Installation:
+    def __init__(self, settings: Settings, demo: bool) -> None:
+        self._settings = settings
+        self._env = airflow.airflow_environment(settings)
+        self._home = settings.workspace.home
+        embedded = settings.kafka_bootstrap is None
+        self.broker = Broker(settings.workspace.broker, settings.kafka_port) if embedded else None
+        self._broker_component = BrokerComponent(self.broker) if self.broker else None
+        self.airflow = [self._component(name, airflow.component_command(name)) for name in airflow.COMPONENTS]
+        command = [sys.executable, "-m", "switchyard.cli", "demo", "--rate", DEMO_RATE]
+        self.demo = self._component("demo", command) if demo else None
+
+    def components(self) -> list[Component]:
+        optional = [self._broker_component, *self.airflow, self.demo]
+        return [component for component in optional if component is not None]
+
+    def start(self, report: Report) -> None:
+        """Airflow takes longest, so it waits for nothing but its database; the broker starts beside it."""
+        log = self._log("initialise")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        preparing = airflow.start_initialise(self._settings, log)
+        try:
+            if self._broker_component:
+                self._broker_component.start()
+            if preparing:
+                airflow.finish_initialise(self._settings, preparing, log)
+        finally:
+            if preparing:
+                sessions.end_sessions([preparing.pid], 3)
+        for component in self.airflow:
+            component.start()
+        if self.broker and self._broker_component:
+            self._finish_broker(self.broker)
+            report(self._broker_component)
+        if self.demo:
+            self.demo.start()
+
+    def stop(self) -> None:
+        """No task may start while drivers end; the API server takes down how they ended, so it goes later."""
+        by_name = {component.name: component for component in self.airflow}
+        scheduler = by_name.pop("scheduler")
+        scheduler.ask_to_stop()
+        drivers.stop_drivers(self._settings.workspace, BATCH_SECONDS)
+        scheduler.finish(AIRFLOW_SECONDS)
+        drivers.stop_drivers(self._settings.workspace, 5)
+        others = [*by_name.values(), *([self.demo] if self.demo else [])]
+        for component in others:
+            component.ask_to_stop()
+        for component in others:
+            component.finish(AIRFLOW_SECONDS)
+        if self._broker_component:
+            self._broker_component.finish(30)
+
+    def _finish_broker(self, broker: Broker) -> None:
+        from switchyard.kafka.topics import ensure_topics
+
+        broker.wait_until_ready(BROKER_SECONDS)
+        settings = self._settings
+        names = [settings.users_topic, settings.accounts_topic, settings.control_topic]
+        ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
+
+    def _component(self, name: str, command: list[str]) -> Component:
+        return Component(name, command, self._env, self._home, self._log(name))
+
+    def _log(self, name: str) -> Path:
+        return self._settings.workspace.process_logs / f"{name}.log"
+
+
+def sweep(settings: Settings, last: State | None) -> None:
+    """Ends what a supervisor that was killed has left behind, so that nothing runs twice."""
+    drivers.stop_drivers(settings.workspace, 20)
+    if last is None or last.boot != boot_id():
+        return
+    parts = {name: part.pid for name, part in last.components.items() if name != "broker"}
+    sessions.end_sessions([pid for pid in parts.values() if pid is not None], 10)
+    # The scheduler, alive until now, may have started the next attempt.
+    drivers.stop_drivers(settings.workspace, 20)
+    if settings.kafka_bootstrap is None:
+        try:
+            Broker(settings.workspace.broker, settings.kafka_port).stop()
+        except SwitchyardError:
+            return

@@ -1,0 +1,82 @@
+"""What Apache Ivy is asked for: the coordinates of every jar, as its XML files and its command line."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+# Named one by one: one jar's parent cannot be resolved everywhere, and Spark has most dependencies itself.
+SPARK = (
+    "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "io.delta:delta-storage:4.4.0",
+    "io.delta:delta-kernel-api:4.4.0",
+    "io.delta:delta-kernel-defaults:4.4.0",
+    "io.delta:delta-kernel-unitycatalog:4.4.0",
+    "io.unitycatalog:unitycatalog-client:0.6.0",
+    "io.unitycatalog:unitycatalog-hadoop:0.6.0",
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    # 4.0.0 on purpose: newer ones are not everywhere, and it lacks only delegation tokens under Spark 4.2.
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+BROKER = ("org.apache.kafka:kafka_2.13:4.3.1",)
+# The broker logs through slf4j 1.7; this binds it to the log4j that it brings.
+BROKER_LOGGING = ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",)
+GROUPS = {"spark": (SPARK, ()), "broker": (BROKER_LOGGING, BROKER)}
+
+_OFFLINE = ("UnknownHostException", "ConnectException", "SocketTimeoutException", "NoRouteToHostException")
+_UNREACHABLE = (*_OFFLINE, "SSLHandshakeException", "Connection refused", "Server access error", "Host ")
+
+
+def write_request(group: str, folder: Path, ivy_cache: Path, ivy_jar: Path, java: Path) -> list[str]:
+    """Writes Ivy's two files into the folder and returns the command that fills `folder/jars/<group>`."""
+    settings, module = folder / "ivysettings.xml", folder / f"{group}.xml"
+    ElementTree.ElementTree(build_settings(ivy_cache)).write(settings)
+    ElementTree.ElementTree(build_module(group)).write(module)
+    pattern = folder / "jars" / group / "[artifact]-[revision].[ext]"
+    options = ["-settings", settings, "-ivy", module, "-retrieve", pattern, "-types", "jar", "bundle"]
+    return [str(part) for part in (java, "-jar", ivy_jar, *options)]
+
+
+def build_settings(ivy_cache: Path) -> Element:
+    """Maven Central, Ivy's default, unless SWITCHYARD_MAVEN_MIRROR names another repository."""
+    root = Element("ivysettings")
+    SubElement(root, "settings", defaultResolver="maven")
+    SubElement(root, "caches", defaultCacheDir=str(ivy_cache))
+    resolver = SubElement(SubElement(root, "resolvers"), "ibiblio", name="maven", m2compatible="true")
+    if mirror := os.environ.get("SWITCHYARD_MAVEN_MIRROR"):
+        resolver.set("root", mirror)
+    return root
+
+
+def build_module(group: str) -> Element:
+    alone, with_dependencies = GROUPS[group]
+    root = Element("ivy-module", version="2.0")
+    SubElement(root, "info", organisation="switchyard", module=group)
+    SubElement(SubElement(root, "configurations"), "conf", name="default")
+    dependencies = SubElement(root, "dependencies")
+    for coordinate in alone:
+        _add_dependency(dependencies, coordinate, "default->master", transitive="false")
+    for coordinate in with_dependencies:
+        _add_dependency(dependencies, coordinate, "default->compile,runtime,master", transitive="true")
+    return root
+
+
+def _add_dependency(parent: Element, coordinate: str, conf: str, transitive: str) -> None:
+    org, name, rev = coordinate.split(":")
+    SubElement(parent, "dependency", org=org, name=name, rev=rev, conf=conf, transitive=transitive)
+
+
+def explain_failure(output: str) -> str:
+    """One sentence out of Ivy's pages of output."""
+    if os.strerror(errno.ENOSPC) in output:
+        return "the disk is full: free about 200 MB for the jars and run make setup again."
+    if any(word in output for word in _UNREACHABLE):
+        return "the Maven repository cannot be reached: check the network, or set SWITCHYARD_MAVEN_MIRROR."
+    lines = [line.strip(" :\t") for line in output.splitlines()]
+    reason = next((line for line in lines if "not found" in line or "FAILED" in line), "no reason given")
+    return f"the jars could not be fetched: {reason}."

@@ -1,0 +1,41 @@
+"""Whether the process behind a kept pid is still the one that was started: pids are used again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+
+def read_command(pid: int) -> str:
+    """The command line of a process; empty when there is none, or when it has ended and nobody has asked."""
+    proc = Path("/proc")
+    if (proc / "self").exists():
+        try:
+            return (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            return ""
+    answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
+    return answer.stdout.strip()
+
+
+def is_alive(pid: int) -> bool:
+    """False once nothing of it runs any more. A process that is ending has lost its command line, but may
+    still hold its ports and files; a zombie without other threads holds nothing."""
+    proc = Path("/proc")
+    if (proc / "self").exists():
+        try:
+            state = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+            threads = sum(1 for _ in (proc / str(pid) / "task").iterdir())
+        except (OSError, IndexError):
+            return False
+        return state not in "ZX" or threads > 1
+    answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True)
+    return answer.returncode == 0 and not answer.stdout.strip().startswith("Z")
+
+
+def send(pid: int, number: int) -> None:
+    """A process that has ended in the meantime is what a signal to end it was meant to reach."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

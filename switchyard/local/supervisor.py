@@ -1,0 +1,151 @@
+"""The process behind `switchyard up`: starts everything, sees that a generation runs, restarts what ends
+and stops everything in order on SIGTERM. It writes to its own log; the command line reads its state file.
+Once all is ready, what runs in Airflow is for people and the control topic to decide."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from types import FrameType
+from typing import IO
+
+from switchyard.errors import SwitchyardError
+from switchyard.layout import Workspace
+from switchyard.local.airflow_api import AirflowApi
+from switchyard.local.component import Component
+from switchyard.local.installation import Installation, sweep
+from switchyard.local.keeper import DAG_ID, Keeper
+from switchyard.local.state import ComponentState, State, boot_id, lock_file, read_state, write_state
+from switchyard.settings import Settings, load_settings
+
+READY_SECONDS = 300.0
+ROUND_SECONDS = 1.0
+# The name of each part in Airflow's health report.
+HEALTH_NAMES = {
+    "api-server": "metadatabase",
+    "scheduler": "scheduler",
+    "dag-processor": "dag_processor",
+    "triggerer": "triggerer",
+}
+
+log = logging.getLogger("switchyard.supervisor")
+
+
+class Supervisor:
+    def __init__(self, settings: Settings, demo: bool) -> None:
+        self._settings = settings
+        self._stop = threading.Event()
+        self._state = State(pid=os.getpid(), boot=boot_id())
+        self._installation = Installation(settings, demo)
+        self._api = AirflowApi.of(settings)
+        self._keeper = Keeper(settings, self._api, datetime.now(UTC))
+        self._has_demo = demo
+        self._deadline = time.monotonic() + READY_SECONDS
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._ask_to_stop)
+        code = 0
+        try:
+            self._tell("starting")
+            self._installation.start(self._mark_ready)
+            while not self._stop.wait(ROUND_SECONDS):
+                self._work()
+        except (SwitchyardError, OSError) as error:
+            log.error("%s", error)
+            self._state.message = str(error)
+            code = 1
+        self._tell("stopping")
+        self._installation.stop()
+        self._tell("failed" if code else "stopped")
+        return code
+
+    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _work(self) -> None:
+        for component in self._installation.components():
+            if news := self._revive(component):
+                log.warning("%s", news)
+        if self._state.phase == "starting":
+            self._check_start()
+        self._tell(self._state.phase)
+
+    def _revive(self, component: Component) -> str | None:
+        """What cannot be restarted now is tried again; before everything is up it is a failed start."""
+        try:
+            return component.revive()
+        except (SwitchyardError, OSError) as error:
+            if self._state.phase == "starting":
+                raise
+            return str(error)
+
+    def _check_start(self) -> None:
+        healthy = self._api.healthy_parts()
+        for component in self._installation.components():
+            name = component.name
+            if HEALTH_NAMES.get(name) in healthy or (name == "demo" and component.is_running()):
+                self._mark_ready(component)
+        if "scheduler" in healthy and self._api.is_dag_known(DAG_ID):
+            if news := self._keeper.keep():
+                log.info("%s", news)
+            generation = self._keeper.is_flowing(with_rows=self._has_demo)
+            if generation is not None:
+                self._state.message = f"generation {generation} is active"
+                self._tell("ready")
+                return
+        if time.monotonic() > self._deadline:
+            logs = self._settings.workspace.process_logs
+            raise SwitchyardError(
+                f"no generation was ready within {READY_SECONDS:g} s: see the logs in {logs}."
+            )
+
+    def _mark_ready(self, component: Component) -> None:
+        part = self._state.components.setdefault(component.name, ComponentState())
+        part.ready = True
+        self._tell(self._state.phase)
+
+    def _tell(self, phase: str) -> None:
+        self._state.phase = phase  # type: ignore[assignment]
+        for component in self._installation.components():
+            part = self._state.components.setdefault(component.name, ComponentState())
+            part.pid, part.restarts = component.pid, component.restarts
+        write_state(self._settings.workspace, self._state)
+
+
+def take_lock(workspace: Workspace) -> IO[str] | None:
+    """Held for the life of the supervisor, and given back by the system however that ends."""
+    handle = lock_file(workspace).open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        return None
+    return handle
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--home", required=True, help="marks which installation this process belongs to")
+    parser.add_argument("--no-demo", action="store_true")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
+    settings = load_settings()
+    lock = take_lock(settings.workspace)
+    if lock is None:
+        log.error("another supervisor runs on %s", settings.workspace.home)
+        return 1
+    with lock:
+        sweep(settings, read_state(settings.workspace))
+        return Supervisor(settings, demo=not arguments.no_demo).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""`switchyard up` and `switchyard down`: start the supervisor and tell what it does, or ask it to stop."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from switchyard.errors import SwitchyardError
+from switchyard.local import airflow, drivers, loopback, sessions
+from switchyard.local.installation import sweep
+from switchyard.local.jars import broker_jars, spark_jars
+from switchyard.local.java import find_java
+from switchyard.local.state import (
+    State,
+    find_supervisor,
+    is_supervisor,
+    read_state,
+    state_file,
+    supervisor_arguments,
+)
+from switchyard.settings import Settings
+
+LEAST_FREE_BYTES = 1 << 30
+STOP_SECONDS = 120.0
+
+Say = Callable[[str], None]
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def up(settings: Settings, detach: bool, demo: bool, tell: Say = say) -> None:
+    """Returns when all is ready (`detach`) or has been stopped again; raises when it could not start."""
+    check_machine(settings)
+    process = start_supervisor(settings, demo)
+    with _interruptible():
+        try:
+            state = follow_start(settings, process, _with_elapsed(tell))
+            for line in describe_ready(settings, state):
+                tell(line)
+            if detach:
+                return
+            tell("Ctrl-C stops everything.")
+            process.wait()
+        except KeyboardInterrupt:
+            tell("stopping...")
+            down(settings, tell)
+            return
+    last = read_state(settings.workspace)
+    if last is not None and last.phase == "failed":
+        raise SwitchyardError(last.message)
+
+
+def _with_elapsed(tell: Say) -> Say:
+    began = time.monotonic()
+    return lambda line: tell(f"{time.monotonic() - began:5.1f} s  {line}")
+
+
+def check_machine(settings: Settings) -> None:
+    """Everything that can be known before a process is started, each with one sentence."""
+    workspace = settings.workspace
+    if find_supervisor(workspace) is not None:
+        raise SwitchyardError(f"already running on {workspace.home}: `switchyard down` stops it.")
+    find_java()
+    spark_jars()
+    workspace.run.mkdir(parents=True, exist_ok=True)
+    workspace.process_logs.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(workspace.home).free
+    if free < LEAST_FREE_BYTES:
+        raise SwitchyardError(
+            f"the disk of {workspace.home} is full: {free >> 20} MiB free, 1 GiB is needed."
+        )
+    sweep(settings, read_state(workspace))
+    loopback.require_free(settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT")
+    if settings.kafka_bootstrap is None:
+        broker_jars()
+        loopback.require_free(settings.kafka_port, "SWITCHYARD_KAFKA_PORT")
+
+
+def start_supervisor(settings: Settings, demo: bool) -> subprocess.Popen[bytes]:
+    workspace = settings.workspace
+    state_file(workspace).unlink(missing_ok=True)
+    with (workspace.process_logs / "supervisor.log").open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *supervisor_arguments(workspace, demo)],
+            env=airflow.airflow_environment(settings),
+            cwd=workspace.home,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def follow_start(settings: Settings, process: subprocess.Popen[bytes], tell: Say) -> State:
+    """Tells each component once when it is ready; returns when all is, raises when the supervisor gave up."""
+    told: set[str] = set()
+    tell("starting the broker and Airflow" if settings.kafka_bootstrap is None else "starting Airflow")
+    while True:
+        state = read_state(settings.workspace)
+        if state is not None and state.pid == process.pid:
+            _tell_news(state, told, tell)
+            if state.phase == "ready":
+                return state
+            if state.phase == "failed":
+                process.wait()
+                raise SwitchyardError(state.message)
+        if process.poll() is not None:
+            log = settings.workspace.process_logs / "supervisor.log"
+            last = read_state(settings.workspace)
+            raise SwitchyardError(last.message if last and last.message else f"the start failed: see {log}.")
+        time.sleep(0.2)
+
+
+def _tell_news(state: State, told: set[str], tell: Say) -> None:
+    ready = [name for name, part in state.components.items() if part.ready and name not in told]
+    for name in ready:
+        tell(f"{name} is ready")
+    told.update(ready)
+    if "scheduler" in told and "generation" not in told:
+        tell("waiting for the generation's driver and its first rows")
+        told.add("generation")
+
+
+def describe_ready(settings: Settings, state: State) -> Iterator[str]:
+    yield f"ready: {state.message}"
+    yield f"  Airflow   {airflow.airflow_url(settings)}"
+    yield f"  user      {airflow.USER}, password in {airflow.password_file(settings.workspace)}"
+    yield f"  Kafka     {settings.bootstrap}"
+    yield "  try       switchyard status"
+    yield "            switchyard tail final_ui --limit 5"
+    yield "            switchyard audit"
+    yield "            switchyard down"
+
+
+def down(settings: Settings, tell: Say = say) -> None:
+    """Stops everything in order and leaves no process. Fine when nothing runs."""
+    workspace = settings.workspace
+    last = read_state(workspace)
+    if last is not None and is_supervisor(last.pid, workspace):
+        tell("stopping: drivers finish their batch, then Airflow and the broker end")
+        pid = last.pid
+        sessions.send([pid], signal.SIGTERM)
+        if not sessions.wait_until(lambda: not sessions.is_alive(pid), STOP_SECONDS):
+            sessions.send([pid], signal.SIGKILL)
+        last = read_state(workspace)
+    elif not _has_remains(settings, last):
+        tell("nothing is running")
+        return
+    sweep(settings, last)
+    tell("stopped")
+
+
+def _has_remains(settings: Settings, last: State | None) -> bool:
+    """A supervisor that was killed may have left its processes."""
+    if drivers.find_drivers(settings.workspace):
+        return True
+    pids = [part.pid for part in last.components.values() if part.pid] if last else []
+    return bool(sessions.members(pids))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal mean the same as Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

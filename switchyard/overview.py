@@ -1,0 +1,60 @@
+"""What `status` shows: the status row, and whether the active generation is alive and keeps up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from switchyard.settings import Settings
+from switchyard.tables import store
+from switchyard.tables.history import Event, read_history
+from switchyard.tables.progress import Progress, newest_progress, recent_rate
+from switchyard.tables.status import read_status
+
+
+def describe_status(settings: Settings) -> dict[str, Any]:
+    """The status row with lag, rate, heartbeat age, lingering generations, and a verdict with its reason."""
+    layout = settings.layout
+    status = read_status(layout)
+    if status is None:
+        return {"healthy": False, "reason": "no generation is active yet"}
+    progress = newest_progress(layout, status.generation)
+    age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
+    reason = judge_heartbeat(age, settings.stale_seconds)
+    return asdict(status) | {
+        "lag": progress.lag if progress else None,
+        "rowsPerSecond": recent_rate(layout, status.generation),
+        "heartbeatAgeSeconds": None if age is None else round(age, 3),
+        "attempt": progress.attempt if progress else None,
+        "batchId": progress.batchId if progress else None,
+        "versions": _versions(progress),
+        "lingering": lingering_generations(read_history(layout)),
+        "healthy": reason is None,
+        "reason": reason or "the heartbeat is fresh",
+    }
+
+
+def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | None:
+    """Why the active generation is not healthy; None when it is."""
+    if age_seconds is None:
+        return "the active generation has never reported progress"
+    if age_seconds > stale_seconds:
+        return f"the last heartbeat is {age_seconds:.0f} s old: its driver is dead or hung; see the Airflow run"
+    return None
+
+
+def lingering_generations(history: Iterable[store.Row]) -> list[int]:
+    """Generations that were replaced and have not retired yet."""
+    last: dict[int, str] = {}
+    for row in history:
+        if row["generation"] is not None and row["event"] in (Event.REQUESTED, Event.LINGERING, Event.RETIRED):
+            last[row["generation"]] = row["event"]
+    return sorted(generation for generation, event in last.items() if event == Event.LINGERING)
+
+
+def _versions(progress: Progress | None) -> dict[str, int] | None:
+    if progress is None:
+        return None
+    return {name: progress.version_of(name) for name in ("users", "accounts", "joined", "rejects")}

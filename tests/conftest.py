@@ -1,0 +1,69 @@
+"""The real things, started once for all tests that need them: a broker, a Spark session."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from switchyard.layout import Layout
+from tests.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from switchyard.local.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    from switchyard.local import loopback
+    from switchyard.local.broker import Broker
+
+    broker = Broker(tmp_path_factory.mktemp("broker"), loopback.pick_free_port())
+    broker.start()
+    broker.wait_until_ready(60)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def topics(broker: Broker) -> Topics:
+    """A fresh pair of topics with two partitions each."""
+    pair = Topics(broker.bootstrap, f"users-{uuid.uuid4().hex[:8]}", f"accounts-{uuid.uuid4().hex[:8]}")
+    pair.create(partitions=2)
+    return pair
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(str(tmp_path / "root"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local session with the Kafka and Delta jars, configured like the driver's and the audit's."""
+    from pyspark.sql import SparkSession
+
+    from switchyard.local.jars import spark_jars
+    from switchyard.local.java import find_java
+    from switchyard.settings import Settings
+    from switchyard.stream.session import batch_conf
+
+    os.environ.update(PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java().path))
+    conf = batch_conf(Settings()) | {
+        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    session = SparkSession.builder.master("local[2]").appName("tests").config(map=conf).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

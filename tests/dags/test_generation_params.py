@@ -1,0 +1,70 @@
+"""The form of switchyard_generation refuses what can be refused before anything runs."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+
+@pytest.fixture
+def generation(dags: dict[str, DAG]) -> DAG:
+    return dags["switchyard_generation"]
+
+
+def fill_form(dag: DAG, **values: Any) -> dict[str, Any]:
+    params = deepcopy(dag.params)
+    params.update(values)
+    return dict(params.validate())
+
+
+def test_defaults_are_accepted(generation: DAG) -> None:
+    assert fill_form(generation) == {
+        "users_topic": "users",
+        "accounts_topic": "accounts",
+        "join_type": "left",
+        "start": "latest",
+    }
+
+
+@pytest.mark.parametrize("topic", ["", "two words", "a,b", "slash/es", "x" * 250, "ünicode"])
+@pytest.mark.parametrize("field", ["users_topic", "accounts_topic"])
+def test_bad_topic_is_refused(generation: DAG, field: str, topic: str) -> None:
+    with pytest.raises(ValueError, match="Invalid input for param"):
+        fill_form(generation, **{field: topic})
+
+
+@pytest.mark.parametrize("join_type", ["outer", "LEFT", "", 1, None])
+def test_unknown_join_is_refused(generation: DAG, join_type: Any) -> None:
+    with pytest.raises(ValueError, match="Invalid input for param"):
+        fill_form(generation, join_type=join_type)
+
+
+@pytest.mark.parametrize("join_type", ["left", "inner", "natural", "asof"])
+def test_each_join_is_accepted(generation: DAG, join_type: str) -> None:
+    assert fill_form(generation, join_type=join_type)["join_type"] == join_type
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["latest", "earliest", "resume", "2026-01-31T08:00:00Z", "2026-01-31T08:00:00.5+01:00"],
+)
+def test_start_is_accepted(generation: DAG, start: str) -> None:
+    assert fill_form(generation, start=start)["start"] == start
+
+
+@pytest.mark.parametrize("start", ["", "yesterday", "latest ", "31.01.2026", "-1"])
+def test_bad_start_is_refused(generation: DAG, start: str) -> None:
+    with pytest.raises(ValueError, match="Invalid input for param"):
+        fill_form(generation, start=start)
+
+
+def test_close_runs_whatever_became_of_the_stream(generation: DAG) -> None:
+    assert generation.get_task("stream").upstream_task_ids == {"preflight"}
+    assert generation.get_task("close").upstream_task_ids == {"stream"}
+    assert generation.get_task("close").trigger_rule == "all_done"
+    assert {task.task_id for task in generation.leaves} == {"close"}

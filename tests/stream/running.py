@@ -1,0 +1,109 @@
+"""Running a generation's stream inside the test process, attempt by attempt, to the end of its topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+from pyspark.sql import SparkSession
+
+from switchyard.generations import GenerationSpec, keep_spec, resolve_positions
+from switchyard.joins import JOINED_COLUMNS
+from switchyard.kafka.topics import TopicReader
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.stream.audit import Audit, audit_at_newest
+from switchyard.stream.query import generation_rows
+from switchyard.stream.runner import BatchRunner
+from switchyard.tables import store
+from switchyard.tables.writer import claim_attempt
+from tests.topics import Topics
+
+
+@dataclass(frozen=True)
+class Stream:
+    spark: SparkSession
+    settings: Settings
+    topics: Topics
+    spec: GenerationSpec
+
+    @classmethod
+    def prepare(
+        cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any
+    ) -> Stream:
+        settings = Settings(root=layout.root, **options)
+        with TopicReader(topics.kafka) as reader:
+            starts, ends = resolve_positions(reader, [topics.users, topics.accounts], "earliest")
+        spec = GenerationSpec(
+            generation=1,
+            usersTopic=topics.users,
+            accountsTopic=topics.accounts,
+            joinType=join_type,
+            start="earliest",
+            startOffsets=starts,
+            readyOffsets=ends,
+            requestedAt=datetime.now(UTC),
+        )
+        return cls(spark, settings, topics, keep_spec(layout, spec))
+
+    def run_attempt(self) -> BatchRunner:
+        """One attempt that reads all there is, in micro-batches of the configured size, and ends."""
+        runner = BatchRunner(self.settings, self.spec, claim_attempt(self.settings.layout, 1))
+        rows = generation_rows(
+            self.spark,
+            self.spec,
+            self.topics.kafka,
+            self.settings.max_offsets_per_trigger,
+            self.settings.state_retention,
+        )
+        query = (
+            rows.writeStream.foreachBatch(runner)
+            .option("checkpointLocation", self.settings.layout.checkpoint(1))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return runner
+
+    def audit(self) -> Audit:
+        return audit_at_newest(lambda: self.spark, self.settings, 1)
+
+
+LATEST = "order by {0}Ts desc nulls last, {0}Partition desc, {0}Offset desc"
+PAIRS = """
+select u.userId, name, email, age, accountType, balance, u.ts as userTs, u.partition as userPartition,
+       u."offset" as userOffset, a.ts as accountTs, a.partition as accountPartition, a."offset" as accountOffset
+from users u {how} join accounts a on u.userId = a.userId
+"""
+DUCKDB_JOINS = {
+    "left": PAIRS.format(how="left"),
+    "inner": PAIRS.format(how="inner"),
+    "natural": f"""
+        select * from ({PAIRS.format(how="left")})
+        qualify row_number() over (partition by userPartition, userOffset {LATEST.format("account")}) = 1
+    """,
+    "asof": f"""
+        select * replace (coalesce(userId, accountUserId) as userId) exclude (accountUserId) from (
+          {PAIRS.format(how="right").replace("u.userId,", "u.userId, a.userId as accountUserId,")} and u.ts <= a.ts
+        ) qualify row_number() over (partition by accountPartition, accountOffset {LATEST.format("user")}) = 1
+    """,
+}
+
+
+def join_with_duckdb(layout: Layout, join_type: str) -> list[tuple[Any, ...]]:
+    """The join as another engine computes it over the rows of the same tables."""
+    connection = duckdb.connect()
+    connection.execute("set timezone = 'UTC'")
+    connection.register("users", store.read_arrow(layout, "users", generation=1))
+    connection.register("accounts", store.read_arrow(layout, "accounts", generation=1))
+    rows = connection.execute(f"select {', '.join(JOINED_COLUMNS)} from ({DUCKDB_JOINS[join_type]})").fetchall()
+    return sorted(rows, key=str)
+
+
+def read_joined(layout: Layout) -> list[tuple[Any, ...]]:
+    connection = duckdb.connect()
+    connection.execute("set timezone = 'UTC'")
+    connection.register("joined", store.read_arrow(layout, "joined", generation=1))
+    return sorted(connection.execute(f"select {', '.join(JOINED_COLUMNS)} from joined").fetchall(), key=str)

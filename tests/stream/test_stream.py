@@ -1,0 +1,36 @@
+"""The real stream on real topics: right by the oracle and by another engine, in small and in big batches."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.layout import JOIN_TYPES, Layout
+from tests.events import draw_events
+from tests.stream.running import Stream, join_with_duckdb, read_joined
+from tests.topics import Topics
+
+ROUNDS = 3
+
+
+@pytest.mark.parametrize("small_batch_records", [100_000, 0], ids=["small", "bulk"])
+@pytest.mark.parametrize("join_type", JOIN_TYPES)
+def test_restarted_stream_equals_the_join(
+    spark: SparkSession, layout: Layout, topics: Topics, join_type: str, small_batch_records: int
+) -> None:
+    stream = Stream.prepare(
+        spark,
+        layout,
+        topics,
+        join_type,
+        small_batch_records=small_batch_records,
+        max_offsets_per_trigger=60,
+    )
+    events = draw_events(seed=7, count=110 * ROUNDS)
+    for number in range(ROUNDS):
+        topics.send(events[number * 110 : (number + 1) * 110])
+        stream.run_attempt()
+    audit = stream.audit()
+    assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit.samples
+    assert audit.rowsCompared > 100
+    assert read_joined(layout) == join_with_duckdb(layout, join_type)

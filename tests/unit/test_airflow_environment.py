@@ -1,0 +1,87 @@
+"""Airflow on one machine: its environment, its keys, and the decisions about processes and runs."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from switchyard.layout import Workspace
+from switchyard.local.airflow import airflow_environment, ensure_keys, ensure_password, read_password
+from switchyard.local.component import pause_seconds
+from switchyard.local.drivers import choose_targets
+from switchyard.local.keeper import Action, choose_run_id, decide
+from switchyard.settings import Settings
+
+
+def settings_of(root: Path, port: int = 8080) -> Settings:
+    return Settings(root=str(root), airflow_port=port)
+
+
+def test_everything_is_below_the_workspace_and_on_loopback(tmp_path: Path) -> None:
+    env = airflow_environment(settings_of(tmp_path, 9000), Path("/project"), {"PATH": "/usr/bin"})
+    assert env["AIRFLOW_HOME"] == str(tmp_path / "airflow")
+    assert env["AIRFLOW__CORE__DAGS_FOLDER"] == "/project/dags"
+    assert env["AIRFLOW__CORE__PLUGINS_FOLDER"] == "/project/plugins"
+    assert env["AIRFLOW__API__HOST"] == "127.0.0.1"
+    assert env["AIRFLOW__API__PORT"] == "9000"
+    assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:9000/execution/"
+    assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{tmp_path}/airflow/airflow.db"
+    assert env["SWITCHYARD_ROOT"] == str(tmp_path)
+    assert env["PATH"].endswith(":/usr/bin")
+
+
+def test_no_secret_is_in_the_environment(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    ensure_password(settings.workspace)
+    keys = ensure_keys(settings.workspace).read_text()
+    secrets = [line.split(" = ")[1] for line in keys.splitlines() if " = " in line]
+    secrets.append(read_password(settings.workspace))
+    assert len(secrets) == 4
+    values = airflow_environment(settings, base={}).values()
+    assert [value for value in values if any(secret in value for secret in secrets)] == []
+
+
+def test_proxies_are_left_out_for_loopback(tmp_path: Path) -> None:
+    env = airflow_environment(settings_of(tmp_path), base={"NO_PROXY": "example.org"})
+    assert env["NO_PROXY"] == env["no_proxy"] == "example.org,127.0.0.1,localhost"
+
+
+@pytest.mark.parametrize("ensure", [ensure_password, ensure_keys])
+def test_secrets_are_private_and_made_once(tmp_path: Path, ensure: object) -> None:
+    workspace = Workspace(tmp_path)
+    path = ensure(workspace)  # type: ignore[operator]
+    before = path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert ensure(workspace).read_text() == before  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("run_state", "was_started", "action"),
+    [
+        (None, False, Action.TRIGGER),
+        ("queued", True, Action.WAIT),
+        ("running", False, Action.WAIT),
+        ("failed", False, Action.CLEAR),
+        ("success", False, Action.CLEAR),
+        ("failed", True, Action.GIVE_UP),
+    ],
+)
+def test_a_run_is_started_or_reopened_once(run_state: str | None, was_started: bool, action: Action) -> None:
+    assert decide(run_state, was_started) == action
+
+
+def test_a_refused_run_keeps_its_name() -> None:
+    states = {"generation-1": "failed", "generation-1-again-2": "failed"}
+    assert choose_run_id(1, states.get) == "generation-1-again-3"
+    assert choose_run_id(2, states.get) == "generation-2"
+
+
+def test_the_python_driver_is_asked_and_not_its_jvm() -> None:
+    sessions = {100: 100, 101: 100, 200: 200}
+    assert choose_targets([100, 101, 200], {101}, sessions.get) == {101, 200}
+
+
+def test_restarts_slow_down() -> None:
+    assert [pause_seconds(failures) for failures in (1, 2, 3, 10)] == [1, 2, 4, 30]

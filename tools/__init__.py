@@ -1,0 +1,1 @@
+"""What a developer's machine needs around the project; nothing in switchyard/ imports this."""
