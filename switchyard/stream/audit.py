@@ -74,24 +74,23 @@ def audit_generation(
     retention: timedelta | None = None,
 ) -> Audit:
     tables = {name: _read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
-    expected = JOINS[spec.joinType](tables["users"], tables["accounts"], retention).select(*JOINED_COLUMNS)
-    actual = tables["joined"].select(*JOINED_COLUMNS)
-    missing, extra = expected.exceptAll(actual).persist(), actual.exceptAll(expected).persist()
+    expected = JOINS[spec.joinType](tables["users"], tables["accounts"], retention)
+    compared, missing, extra, samples = _compare(expected, tables["joined"])
     stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
     seen = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]
     unaccounted, holes = _account(spec, stored, seen)
     return Audit(
         generation=spec.generation,
-        rowsCompared=actual.count(),
-        missing=missing.count(),
-        extra=extra.count(),
+        rowsCompared=compared,
+        missing=missing,
+        extra=extra,
         unaccounted=unaccounted,
         holes=holes,
         usersVersion=progress.usersVersion,
         accountsVersion=progress.accountsVersion,
         joinedVersion=progress.joinedVersion,
         rejectsVersion=progress.rejectsVersion,
-        samples=[*_samples(missing, "missing"), *_samples(extra, "extra")],
+        samples=samples,
     )
 
 
@@ -104,6 +103,25 @@ def record_audit(layout: Layout, audit: Audit) -> None:
 def _read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) -> DataFrame:
     reader = spark.read.format("delta").option("versionAsOf", progress.version_of(name))
     return reader.load(layout.table(name)).where(F.col("generation") == progress.generation)
+
+
+def _compare(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
+    """Rows looked at, missing, extra, and positions of the first that differ, as multisets and in one pass."""
+    signed = expected.select(*JOINED_COLUMNS, F.lit(1).alias("surplus")).union(
+        actual.select(*JOINED_COLUMNS, F.lit(-1).alias("surplus"))
+    )
+    counted = signed.groupBy(*JOINED_COLUMNS).agg(
+        F.sum("surplus").alias("surplus"), F.count(F.when(F.col("surplus") < 0, 1)).alias("present")
+    )
+    counted = counted.persist()
+    surplus = F.col("surplus")
+    compared, missing, extra = counted.agg(
+        F.sum("present"), F.sum(F.greatest(surplus, F.lit(0))), F.sum(F.greatest(-surplus, F.lit(0)))
+    ).collect()[0]
+    kind = F.when(surplus > 0, "missing").otherwise("extra").alias("kind")
+    differing = counted.where(surplus != 0).select(kind, *POSITIONS).limit(MOST_SAMPLES).collect() if missing or extra else []
+    counted.unpersist()
+    return compared or 0, missing or 0, extra or 0, [row.asDict() for row in differing]
 
 
 def _account(spec: GenerationSpec, stored: dict[str, DataFrame], seen: list[Progress]) -> tuple[int, int]:
@@ -131,8 +149,3 @@ def _broken_links(spec: GenerationSpec, seen: list[Progress]) -> int:
 def _offsets(text: str | None) -> dict[str, dict[int, int]]:
     parsed = json.loads(text or "{}")
     return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in parsed.items()}
-
-
-def _samples(rows: DataFrame, kind: str) -> list[dict[str, object]]:
-    first = rows.select(*POSITIONS).limit(MOST_SAMPLES).collect()
-    return [{"kind": kind, **row.asDict()} for row in first]

@@ -32,13 +32,13 @@ ACCOUNT_FIELDS = (Field("userId", "id"), Field("accountType", "string"), Field("
 def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
     """Adds the fields, `kind` (valid, reject, tombstone), `text` and `reason` to Kafka records.
 
-    | value                        | kind      | userId | reason                             |
-    |------------------------------|-----------|--------|------------------------------------|
-    | {"userId": "a", "age": 3}    | valid     | a      | -                                  |
-    | {"userId": 7}                | valid     | 7      | -                                  |
-    | {"name": "x"}                | reject    | -      | userId is missing                  |
-    | {"userId": "a", "age": "3"}  | reject    | -      | age must be a whole number, is ... |
-    | -                            | tombstone | -      | -                                  |
+    | value                       | kind      | userId | reason                                           |
+    |-----------------------------|-----------|--------|--------------------------------------------------|
+    | {"userId": "a", "age": 3}   | valid     | a      | -                                                |
+    | {"userId": 7}               | valid     | 7      | -                                                |
+    | {"name": "x"}               | reject    | -      | userId is missing                                |
+    | {"userId": "a", "age": "3"} | reject    | -      | age must be a whole number of 64 bits, is string |
+    | -                           | tombstone | -      | -                                                |
     """
     text = F.col("value").cast("string")
     wrapped = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))

@@ -40,6 +40,8 @@ def batch_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.adaptive.enabled": "true",
+        # The default of 50 tasks to read a table's log costs many seconds for each table on two cores.
+        "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
     }
 
 

@@ -85,7 +85,7 @@ DUCKDB_JOINS = {
         qualify row_number() over (partition by userPartition, userOffset {LATEST.format("account")}) = 1
     """,
     "asof": f"""
-        select * replace (coalesce(userId, accountUserId) as userId) exclude (accountUserId) from (
+        select * exclude (accountUserId) replace (coalesce(userId, accountUserId) as userId) from (
           {PAIRS.format(how="right").replace("u.userId,", "u.userId, a.userId as accountUserId,")} and u.ts <= a.ts
         ) qualify row_number() over (partition by accountPartition, accountOffset {LATEST.format("user")}) = 1
     """,
