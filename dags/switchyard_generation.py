@@ -11,8 +11,7 @@ one before it lingers a few seconds and retires.
 | `stream` | runs the driver for as long as the generation lives; its log is the driver's log |
 | `close` | writes the outcome into `swap_history`; red if the stream failed |
 
-**When it runs.** Only when it is triggered: by hand with the form, by `switchyard up`, or by the control
-topic.
+**When it runs.** Only when it is triggered: by hand with the form, or by `switchyard up`.
 
 **Is it safe to run again?** Yes. Clearing `stream` stops its driver after the batch in hand and resumes
 from the same checkpoint; every batch is written once. Clearing the whole run keeps its number. A new
@@ -47,10 +46,10 @@ from switchyard.airflow.defaults import (
 )
 from switchyard.airflow.generation_tasks import close_from_run, request_from_run
 from switchyard.airflow.submit import GenerationSubmitOperator
-from switchyard.layout import JOIN_TYPES
+from switchyard.layout import JOIN_TYPES, PROJECT
 from switchyard.settings import load_settings
 
-APPLICATION = Path(__file__).resolve().parent.parent / "jobs" / "stream_generation.py"
+APPLICATION = PROJECT / "jobs" / "stream_generation.py"
 DEFAULTS = load_settings()
 
 PARAMS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from switchyard.errors import SwitchyardError
 from switchyard.settings import load_settings
 from switchyard.stream.audit import audit_at_newest, record_audit
-from switchyard.stream.session import start_batch_session
+from switchyard.stream.session import start_session
 
 
 def main(arguments: list[str]) -> int:
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = load_settings()
-        audit = audit_at_newest(lambda: start_batch_session(settings, "switchyard audit"), settings, options.generation)
+        audit = audit_at_newest(lambda: start_session(settings, "switchyard audit"), settings, options.generation)
     except SwitchyardError as error:
         logging.getLogger("switchyard.audit").error("%s", error)
         return error.exit_code

@@ -44,7 +44,8 @@ def fail(error: SwitchyardError, as_json: bool) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="switchyard", description="A live join of two Kafka topics in a Delta table, changed while it runs."
+        prog="switchyard",
+        description="A live join of two Kafka topics in a Delta table, changed while it runs.",
     )
     parser.add_argument("--version", action="version", version=f"switchyard {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -53,7 +54,12 @@ def build_parser() -> argparse.ArgumentParser:
     up.add_argument("--detach", action="store_true", help="return when all is ready instead of staying")
     up.add_argument("--no-demo", action="store_true", help="do not start the demo producer")
     _add(commands, "down", run_down, "stop everything that `up` started")
-    _add(commands, "status", run_status, "the active generation, its lag, rate and health; exit 1 when unhealthy")
+    _add(
+        commands,
+        "status",
+        run_status,
+        "the active generation, its lag, rate and health; exit 1 when unhealthy",
+    )
     logs = _add(commands, "logs", run_logs, "what happened, in plain words, newest last")
     logs.add_argument("--limit", type=_count, default=200, help="how many lines (default 200)")
     logs.add_argument("--follow", action="store_true", help="go on with new lines until Ctrl-C")
@@ -63,7 +69,12 @@ def build_parser() -> argparse.ArgumentParser:
     tail.add_argument("name", metavar="NAME", help="users_ui, accounts_ui, final_ui, rejects_ui, control_raw, ...")
     tail.add_argument("--limit", type=_count, default=20, help="how many rows (default 20)")
     tail.add_argument("--follow", action="store_true", help="go on with new rows until Ctrl-C")
-    audit = _add(commands, "audit", run_audit, "recompute the join at a fixed version and compare; exit 1 if it differs")
+    audit = _add(
+        commands,
+        "audit",
+        run_audit,
+        "recompute the join at a fixed version and compare; exit 1 if it differs",
+    )
     audit.add_argument("--generation", type=_count, help="which generation (default: the active one)")
     demo = _add(commands, "demo", run_demo, "produce realistic users and accounts that belong together")
     demo.add_argument("--rate", type=_rate, default=20.0, help="records a second, both topics together (default 20)")
@@ -143,9 +154,7 @@ def run_tail(settings: Settings, options: argparse.Namespace) -> int:
     return _show_newest(settings, options.name, options, None)
 
 
-def _show_newest(
-    settings: Settings, name: str, options: argparse.Namespace, line: Callable[[Row], str] | None
-) -> int:
+def _show_newest(settings: Settings, name: str, options: argparse.Namespace, line: Callable[[Row], str] | None) -> int:
     from switchyard.tables.names import newest_rows
 
     if options.follow and options.json:
@@ -261,7 +270,10 @@ def print_rows(rows: Iterable[Row], line: Callable[[Row], str] | None, header: b
     table = [list(rows[0]), *cells] if header else cells
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     for row_cells in table:
-        print("  ".join(f"{cell:{width}}" for cell, width in zip(row_cells, widths, strict=True)).rstrip(), flush=True)
+        print(
+            "  ".join(f"{cell:{width}}" for cell, width in zip(row_cells, widths, strict=True)).rstrip(),
+            flush=True,
+        )
 
 
 def format_log(row: Row) -> str:

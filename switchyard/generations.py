@@ -104,6 +104,8 @@ def _number_for(layout: Layout, swap: Swap) -> int:
     if swap.start != "resume":
         return history.allocate_generation(layout, swap, "")
     rows = history.read_history(layout)
+    if any(row["swapId"] == swap.swapId and row["event"] == Event.REQUESTED for row in rows):
+        return history.allocate_generation(layout, swap, "")
     for generation in sorted({row["generation"] for row in rows if row["generation"]}, reverse=True):
         before = history.find_swap(rows, generation)
         same = before is not None and (before.usersTopic, before.accountsTopic, before.joinType) == (
@@ -160,14 +162,19 @@ def spec_for_driver(
     """The spec that was fixed at the request; a driver started by hand without one fixes it now."""
     known = load_spec(settings.layout, generation)
     if known is not None:
-        if (known.usersTopic, known.accountsTopic, known.joinType) != (users_topic, accounts_topic, join_type):
+        if (known.usersTopic, known.accountsTopic, known.joinType) != (
+            users_topic,
+            accounts_topic,
+            join_type,
+        ):
             raise InputError(
                 f"generation {generation} is {known.usersTopic} and {known.accountsTopic}, {known.joinType}; "
                 "it cannot become another one: ask for a new generation"
             )
         return known
     check_request(
-        settings, Swap(f"by-hand-{generation}", generation, users_topic, accounts_topic, join_type, start, "hand")
+        settings,
+        Swap(f"by-hand-{generation}", generation, users_topic, accounts_topic, join_type, start, "hand"),
     )
     with TopicReader(kafka) as reader:
         starts, ends = resolve_positions(reader, [users_topic, accounts_topic], start)

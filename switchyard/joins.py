@@ -158,15 +158,11 @@ def _named_users(users: DataFrame) -> DataFrame:
 
 
 def _named_accounts(accounts: DataFrame) -> DataFrame:
-    return accounts.select(
-        F.col("userId").alias("accountUserId"), "accountType", "balance", *_positions("account")
-    )
+    return accounts.select(F.col("userId").alias("accountUserId"), "accountType", "balance", *_positions("account"))
 
 
 def _positions(side: str) -> list[Column]:
-    return [
-        F.col(name).alias(f"{side}{name.capitalize()}") for name in ("ts", "partition", "offset")
-    ]
+    return [F.col(name).alias(f"{side}{name.capitalize()}") for name in ("ts", "partition", "offset")]
 
 
 def _keep_latest(rows: DataFrame, key: list[str], side: str) -> DataFrame:

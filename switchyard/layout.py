@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+PROJECT = Path(__file__).resolve().parent.parent
+"""The checkout: dags, jobs and plugins lie beside the package."""
+
 BIG_TABLES = ("users", "accounts", "joined", "rejects")
 SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits")
 JOIN_TYPES = ("left", "inner", "natural", "asof")

@@ -49,7 +49,11 @@ def lingering_generations(history: Iterable[store.Row]) -> list[int]:
     """Generations that were replaced and have not retired yet."""
     last: dict[int, str] = {}
     for row in history:
-        if row["generation"] is not None and row["event"] in (Event.REQUESTED, Event.LINGERING, Event.RETIRED):
+        if row["generation"] is not None and row["event"] in (
+            Event.REQUESTED,
+            Event.LINGERING,
+            Event.RETIRED,
+        ):
             last[row["generation"]] = row["event"]
     return sorted(generation for generation, event in last.items() if event == Event.LINGERING)
 

@@ -47,21 +47,23 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One local session with the Kafka and Delta jars, configured like the driver's and the audit's."""
+    """One local session configured like the driver's, with Delta's own reader on top to check our tables by."""
     from pyspark.sql import SparkSession
 
     from switchyard.local.jars import spark_jars
     from switchyard.local.java import find_java
     from switchyard.settings import Settings
-    from switchyard.stream.session import batch_conf
+    from switchyard.stream.session import session_conf
 
     os.environ.update(PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java().path))
-    conf = batch_conf(Settings()) | {
+    conf = session_conf(Settings()) | {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.jars": ",".join(map(str, spark_jars())),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.adaptive.enabled": "false",
     }
     session = SparkSession.builder.master("local[2]").appName("tests").config(map=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -19,7 +19,12 @@ def draw_events(seed: int, count: int, people: int = 40) -> list[tuple[str, int,
         ts_ms = FIRST_MS + number // 3 * 10 - draw.choice([0, 0, 0, draw.randrange(2000)])
         side = draw.choice(["user", "account"])
         if side == "user":
-            fields = {"userId": user_id, "name": f"n{number}", "email": f"{user_id}@example.org", "age": number % 90}
+            fields = {
+                "userId": user_id,
+                "name": f"n{number}",
+                "email": f"{user_id}@example.org",
+                "age": number % 90,
+            }
         else:
             fields = {"userId": user_id, "accountType": draw.choice(["gold", "basic"]), "balance": number / 4}
         events.append((side, draw.randrange(2), ts_ms, fields))

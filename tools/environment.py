@@ -68,17 +68,13 @@ def prepare(dev: bool) -> None:
             _require_space()
             _install_packages(dev or bool(read_stamp().development), log)
         if not jars.is_complete(jars.cache_dir()):
-            run_step(
-                "fetching the jars of Spark, Delta and Kafka", [PYTHON, "-m", "switchyard.local.jars"], log
-            )
+            run_step("fetching the jars of Spark, Delta and Kafka", [PYTHON, "-m", "switchyard.local.jars"], log)
 
 
 def is_current(stamp: Stamp, dev: bool) -> bool:
     wanted = describe_wanted(dev)
     complete = PYTHON.exists() and (VENV / "bin" / "switchyard").exists()
-    return (
-        complete and stamp.runtime == wanted.runtime and (not dev or stamp.development == wanted.development)
-    )
+    return complete and stamp.runtime == wanted.runtime and (not dev or stamp.development == wanted.development)
 
 
 def describe_wanted(dev: bool) -> Stamp:
@@ -123,14 +119,10 @@ def _ensure_venv(log: Path) -> str | Path:
     uv = shutil.which("uv")
     base = getattr(sys, "_base_executable", sys.executable)
     if uv is None and importlib.util.find_spec("ensurepip") is None:
-        raise SwitchyardError(
-            "this Python cannot make an environment: install python3-venv (Debian, Ubuntu) or uv."
-        )
+        raise SwitchyardError("this Python cannot make an environment: install python3-venv (Debian, Ubuntu) or uv.")
     if not PYTHON.exists():
         command = [uv, "venv", "--python", base, VENV] if uv else [base, "-m", "venv", VENV]
-        run_step(
-            f"creating .venv with Python {sys.version_info.major}.{sys.version_info.minor}", command, log
-        )
+        run_step(f"creating .venv with Python {sys.version_info.major}.{sys.version_info.minor}", command, log)
     if uv is not None:
         return uv
     if not (VENV / "bin" / "uv").exists():
@@ -146,9 +138,7 @@ def _remove_venv_of_other_python() -> None:
     if not config.exists() and any(VENV.iterdir()):
         raise SwitchyardError(f"{VENV} is not an environment: move it away and run it again.")
     version = ".".join(map(str, sys.version_info[:3]))
-    made_with = (
-        re.search(r"^version(?:_info)? *= *(\S+)", config.read_text(), re.M) if config.exists() else None
-    )
+    made_with = re.search(r"^version(?:_info)? *= *(\S+)", config.read_text(), re.M) if config.exists() else None
     if made_with is None or made_with.group(1) != version or not PYTHON.exists():
         shutil.rmtree(VENV)
 

@@ -39,9 +39,7 @@ def _copy_inputs(folder: Path) -> None:
 
 
 def _compile(folder: Path, stem: str, upgrade: bool) -> bool:
-    uv = shutil.which(
-        "uv", path=os.pathsep.join([str(PROJECT / ".venv" / "bin"), os.environ.get("PATH", "")])
-    )
+    uv = shutil.which("uv", path=os.pathsep.join([str(PROJECT / ".venv" / "bin"), os.environ.get("PATH", "")]))
     if uv is None:
         print("requirements: uv is missing: run make setup.", file=sys.stderr)
         return False

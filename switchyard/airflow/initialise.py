@@ -29,9 +29,7 @@ def kafka_connection(settings: Settings) -> Connection:
 
 
 def spark_connection(settings: Settings) -> Connection:
-    return Connection(
-        conn_id="spark_default", conn_type="spark", host=settings.spark_master, description=OURS
-    )
+    return Connection(conn_id="spark_default", conn_type="spark", host=settings.spark_master, description=OURS)
 
 
 def ensure_connections(settings: Settings) -> None:

@@ -18,15 +18,15 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException, AirflowSkipException
 
-from switchyard.airflow.arguments import (
+from switchyard.errors import FencedError
+from switchyard.settings import Settings, load_settings
+from switchyard.submission import (
     GenerationRequest,
     join_jars,
     spark_conf,
     submit_arguments,
     submit_environment,
 )
-from switchyard.errors import FencedError
-from switchyard.settings import Settings, load_settings
 
 KAFKA_CONNECTION = "kafka_default"
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
@@ -141,9 +141,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
 
         self.jars = join_jars(spark_jars())
         self.env_vars = submit_environment(os.environ, Path(sys.executable), find_java().path)
-        self.application_args = submit_arguments(
-            request, settings.workspace.kafka_properties(request.generation)
-        )
+        self.application_args = submit_arguments(request, settings.workspace.kafka_properties(request.generation))
         self.name = f"switchyard-generation-{request.generation}"
 
     def _build_hook(self, settings: Settings, request: GenerationRequest) -> GenerationSubmitHook:
@@ -157,7 +155,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
             application_args=self.application_args,
             env_vars=self.env_vars,
         )
-        hook.apply_conf(spark_conf(settings, hook.master))
+        hook.apply_conf(spark_conf(hook.master))
         return hook
 
     @contextmanager

@@ -13,8 +13,31 @@ from confluent_kafka import Producer
 
 from switchyard.errors import SwitchyardError
 
-FIRST_NAMES = ("Ada", "Alan", "Barbara", "Claude", "Edsger", "Frances", "Grace", "Hedy", "John", "Katherine", "Ken")
-LAST_NAMES = ("Allen", "Hopper", "Johnson", "Lamarr", "Liskov", "Lovelace", "Neumann", "Shannon", "Turing", "Wirth")
+FIRST_NAMES = (
+    "Ada",
+    "Alan",
+    "Barbara",
+    "Claude",
+    "Edsger",
+    "Frances",
+    "Grace",
+    "Hedy",
+    "John",
+    "Katherine",
+    "Ken",
+)
+LAST_NAMES = (
+    "Allen",
+    "Hopper",
+    "Johnson",
+    "Lamarr",
+    "Liskov",
+    "Lovelace",
+    "Neumann",
+    "Shannon",
+    "Turing",
+    "Wirth",
+)
 ACCOUNT_TYPES = ("basic", "silver", "gold", "platinum")
 PEOPLE = 2_000
 
@@ -38,7 +61,12 @@ def draw_records(draw: random.Random) -> Iterator[DemoRecord]:
 def draw_user(number: int, draw: random.Random) -> dict[str, object]:
     first, last = FIRST_NAMES[number % len(FIRST_NAMES)], LAST_NAMES[number // 7 % len(LAST_NAMES)]
     email = f"{first}.{last}.{number}@example.org".lower()
-    return {"userId": f"user-{number}", "name": f"{first} {last}", "email": email, "age": draw.randint(18, 90)}
+    return {
+        "userId": f"user-{number}",
+        "name": f"{first} {last}",
+        "email": email,
+        "age": draw.randint(18, 90),
+    }
 
 
 def draw_account(number: int, draw: random.Random) -> dict[str, object]:

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from switchyard.errors import InputError, SwitchyardError
 
@@ -35,7 +36,7 @@ def check_topic_name(name: str) -> None:
 
 def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partitions: int = 1) -> list[str]:
     """Creates the topics that do not exist yet; returns their names."""
-    admin = AdminClient(_base(properties))
+    admin = AdminClient(dict(_base(properties)))
     wanted = [NewTopic(name, num_partitions=partitions) for name in names]
     created = []
     for name, outcome in admin.create_topics(wanted, operation_timeout=_TIMEOUT_SECONDS).items():
@@ -96,9 +97,7 @@ class TopicReader:
         except KafkaException as error:
             raise _explained(error, f"cannot look up {moment.isoformat()} in the topic {topic}") from None
         _, following = self.bounds(topic)
-        return {
-            item.partition: item.offset if item.offset >= 0 else following[item.partition] for item in found
-        }
+        return {item.partition: item.offset if item.offset >= 0 else following[item.partition] for item in found}
 
     def resolve_start(self, topic: str, start: str) -> dict[int, int]:
         """`latest`, `earliest` or an ISO timestamp as one offset for each partition."""

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TextIO
 
 from switchyard.errors import SwitchyardError
-from switchyard.layout import Workspace
+from switchyard.layout import PROJECT, Workspace
 from switchyard.settings import Settings
 
 USER = "admin"
 AUTH_MANAGER = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
-PROJECT = Path(__file__).resolve().parent.parent.parent
 
 # The log servers are left out: the API server reads the log files of this machine itself.
 COMPONENTS: dict[str, tuple[str, ...]] = {

@@ -14,11 +14,7 @@ from switchyard.local import processes, sessions
 def find_drivers(workspace: Workspace) -> list[int]:
     """Every process of a driver: spark-submit's JVM and the Python process below it."""
     mark = str(workspace.secrets / "kafka-")
-    return [
-        pid
-        for pid in sessions.list_pids()
-        if mark in processes.read_command(pid) and not sessions.is_zombie(pid)
-    ]
+    return [pid for pid in sessions.list_pids() if mark in processes.read_command(pid) and not sessions.is_zombie(pid)]
 
 
 def choose_targets(found: list[int], known: set[int], session_of: Callable[[int], int | None]) -> set[int]:

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
+from switchyard.layout import PROJECT
 from switchyard.local import ivy
 from switchyard.local.java import find_java
 
 LOCK = Path(__file__).with_name("jars.lock")
-PROJECT = Path(__file__).resolve().parents[2]
 GROUPS = tuple(ivy.GROUPS)
 RUN_SETUP = "run make setup"
 RELOCK = "if that is meant, run python -m switchyard.local.jars --lock"
@@ -84,9 +84,7 @@ def verify(folder: Path, locked: list[LockedJar]) -> None:
 
 def describe(folder: Path) -> list[LockedJar]:
     return sorted(
-        LockedJar(group, path.name, _digest(path))
-        for group in GROUPS
-        for path in (folder / group).glob("*.jar")
+        LockedJar(group, path.name, _digest(path)) for group in GROUPS for path in (folder / group).glob("*.jar")
     )
 
 
@@ -152,9 +150,7 @@ def _explain(found: str | None, wanted: str | None) -> str:
         return f"is in jars.lock but was not fetched: {RELOCK}."
     if wanted is None:
         return f"was fetched but is not in jars.lock: {RELOCK}."
-    return (
-        f"does not have the checksum in jars.lock (sha256 {found[:12]}…, expected {wanted[:12]}…): not used."
-    )
+    return f"does not have the checksum in jars.lock (sha256 {found[:12]}…, expected {wanted[:12]}…): not used."
 
 
 def _digest(path: Path) -> str:

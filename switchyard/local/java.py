@@ -65,9 +65,7 @@ def read_version(home: Path) -> int | None:
 
 def _ask_version(home: Path) -> str:
     try:
-        answer = subprocess.run(
-            [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=30
-        )
+        answer = subprocess.run([str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stderr

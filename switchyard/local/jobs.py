@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switchyard.airflow.arguments import join_jars, spark_conf, submit_environment
 from switchyard.errors import SwitchyardError
-from switchyard.local.airflow import PROJECT
+from switchyard.layout import PROJECT
 from switchyard.local.jars import spark_jars
 from switchyard.local.java import find_java
 from switchyard.settings import Settings
+from switchyard.submission import join_jars, spark_conf, submit_environment
 
 
 def submit_command(settings: Settings, job: str, arguments: list[str]) -> list[str]:
-    conf = [f"--conf={key}={value}" for key, value in spark_conf(settings, settings.spark_master).items()]
+    conf = [f"--conf={key}={value}" for key, value in spark_conf(settings.spark_master).items()]
     return [
         str(Path(sys.executable).parent / "spark-submit"),
         "--master",

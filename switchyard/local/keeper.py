@@ -115,9 +115,7 @@ class Keeper:
         if self._first is None:
             settings = self._settings
             numbers = [int(row["generation"]) for row in rows if row["generation"] is not None]
-            run_id = choose_run_id(
-                1 + max(numbers, default=0), lambda name: self._api.run_state(DAG_ID, name)
-            )
+            run_id = choose_run_id(1 + max(numbers, default=0), lambda name: self._api.run_state(DAG_ID, name))
             conf = _conf(settings.users_topic, settings.accounts_topic, settings.join_type, "earliest")
             self._first = Wanted(run_id, conf)
         return self._first
@@ -127,9 +125,7 @@ class Keeper:
         rows = [row for row in read_history(self._layout) if row["swapId"] == run_id]
         details = [str(row["detail"]) for row in rows if row["event"] in outcomes and row["detail"]]
         logs = self._settings.workspace.airflow / "logs" / f"dag_id={DAG_ID}" / f"run_id={run_id}"
-        return (
-            f"run {run_id} ended as {state}: {details[-1] if details else 'no reason given'} (logs: {logs})."
-        )
+        return f"run {run_id} ended as {state}: {details[-1] if details else 'no reason given'} (logs: {logs})."
 
 
 def _conf(users_topic: str, accounts_topic: str, join_type: str, start: str) -> dict[str, str]:

@@ -103,9 +103,7 @@ class Supervisor:
                 return
         if time.monotonic() > self._deadline:
             logs = self._settings.workspace.process_logs
-            raise SwitchyardError(
-                f"no generation was ready within {READY_SECONDS:g} s: see the logs in {logs}."
-            )
+            raise SwitchyardError(f"no generation was ready within {READY_SECONDS:g} s: see the logs in {logs}.")
 
     def _mark_ready(self, component: Component) -> None:
         part = self._state.components.setdefault(component.name, ComponentState())

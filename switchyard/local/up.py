@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from switchyard.errors import SwitchyardError
@@ -75,9 +77,7 @@ def check_machine(settings: Settings) -> None:
     workspace.process_logs.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(workspace.home).free
     if free < LEAST_FREE_BYTES:
-        raise SwitchyardError(
-            f"the disk of {workspace.home} is full: {free >> 20} MiB free, 1 GiB is needed."
-        )
+        raise SwitchyardError(f"the disk of {workspace.home} is full: {free >> 20} MiB free, 1 GiB is needed.")
     sweep(settings, read_state(workspace))
     loopback.require_free(settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT")
     if settings.kafka_bootstrap is None:
@@ -135,10 +135,19 @@ def describe_ready(settings: Settings, state: State) -> Iterator[str]:
     yield f"  Airflow   {airflow.airflow_url(settings)}"
     yield f"  user      {airflow.USER}, password in {airflow.password_file(settings.workspace)}"
     yield f"  Kafka     {settings.bootstrap}"
-    yield "  try       switchyard status"
-    yield "            switchyard tail final_ui --limit 5"
-    yield "            switchyard audit"
-    yield "            switchyard down"
+    command = find_command()
+    yield f"  try       {command} status"
+    yield f"            {command} tail final_ui --limit 5"
+    yield f"            {command} audit"
+    yield f"            {command} down"
+
+
+def find_command() -> str:
+    """What a person types here to run `switchyard`: its name when it is on the path, else the way to it."""
+    ours = Path(sys.executable).with_name("switchyard")
+    if shutil.which("switchyard") == str(ours):
+        return "switchyard"
+    return os.path.relpath(ours)
 
 
 def down(settings: Settings, tell: Say = say) -> None:

@@ -1,7 +1,7 @@
 """Commits a micro-batch too big for the driver: executors write the Parquet files, the driver commits their names.
 
-The files go through the same fenced commit as small ones, so there is one way into the Delta log and no race between two
-kinds of log writer.
+The files go through the same fenced commit as small ones, so there is one way into the Delta log and no race between
+two kinds of log writer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) ->
         return []
     folder = f"{files.generation_folder(writer.generation)}/bulk-{writer.attempt}-{batch_id}"
     frame.write.mode("overwrite").parquet(_uri(writer.folder, folder))
-    written = [files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)]
+    written = [
+        files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)
+    ]
     return [action for action in written if '"numRecords": 0' not in action.stats]
 
 

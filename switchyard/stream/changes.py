@@ -24,9 +24,7 @@ Side = Literal["user", "account"]
 Keys = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_SCHEMA = pa.schema([field for field in JOINED if field.name != "generation"])
-BATCH_SCHEMA = pa.schema(
-    [("kind", pa.string()), *ROW_SCHEMA, ("value", pa.string()), ("reason", pa.string())]
-)
+BATCH_SCHEMA = pa.schema([("kind", pa.string()), *ROW_SCHEMA, ("value", pa.string()), ("reason", pa.string())])
 KINDS = ("user", "account", "pair", "reject", "tombstone")
 
 
@@ -43,7 +41,7 @@ class Batch:
     @property
     def input_rows(self) -> int:
         counted = (self.users, self.accounts, self.rejects)
-        return sum(rows.num_rows for rows in counted) + self.tombstones
+        return sum(int(rows.num_rows) for rows in counted) + self.tombstones
 
 
 @dataclass(frozen=True)
@@ -184,9 +182,7 @@ def revise_file(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
 def _present_keys(existing: pa.Table, side: Side) -> Keys:
     """Keys of the rows of a file; rows without an event of that side get a key that matches nothing."""
     missing = existing[f"{side}Offset"].is_null().to_numpy(zero_copy_only=False)
-    keys = pack_positions(
-        existing[f"{side}Partition"].fill_null(0), existing[f"{side}Offset"].fill_null(0)
-    )
+    keys = pack_positions(existing[f"{side}Partition"].fill_null(0), existing[f"{side}Offset"].fill_null(0))
     return np.where(missing, -1, keys)
 
 

@@ -79,7 +79,10 @@ def _reason(fields: tuple[Field, ...]) -> Column:
     root = _type_at("$[0]")
     return F.coalesce(
         F.when(~F.col("is_text"), "the value is not UTF-8 text (it is kept here as base64)"),
-        F.when(end.isNull() | (end != "\x01end") | _type_at("$[2]").isNotNull(), "the value is not one JSON document"),
+        F.when(
+            end.isNull() | (end != "\x01end") | _type_at("$[2]").isNotNull(),
+            "the value is not one JSON document",
+        ),
         F.when(~root.startswith("OBJECT"), "the value is not a JSON object"),
         *[_field_reason(field) for field in fields],
     )

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
@@ -72,9 +72,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         runner = BatchRunner(settings, spec, attempt)
         runner.report_alive()
         spark = start_session(settings, f"switchyard generation {spec.generation}")
-        rows = generation_rows(
-            spark, spec, to_java(kafka), settings.max_offsets_per_trigger, settings.state_retention
-        )
+        rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger, settings.state_retention)
         query = (
             rows.writeStream.queryName(f"generation-{spec.generation}")
             .foreachBatch(runner)

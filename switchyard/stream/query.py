@@ -55,9 +55,7 @@ def read_topic(
     return reader.load()
 
 
-def batch_rows(
-    users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None
-) -> DataFrame:
+def batch_rows(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None) -> DataFrame:
     """Kafka records of both topics as the rows of BATCH_COLUMNS; see `changes` for what is made of them."""
     user_events = _positioned(decode(users, USER_FIELDS), "user")
     account_events = _positioned(decode(accounts, ACCOUNT_FIELDS), "account")
@@ -70,9 +68,7 @@ def batch_rows(
 
 
 def _positioned(events: DataFrame, side: str) -> DataFrame:
-    return events.withColumnsRenamed(
-        {"ts": f"{side}Ts", "partition": f"{side}Partition", "offset": f"{side}Offset"}
-    )
+    return events.withColumnsRenamed({"ts": f"{side}Ts", "partition": f"{side}Partition", "offset": f"{side}Offset"})
 
 
 def _source_rows(events: DataFrame, side: str) -> DataFrame:
@@ -89,9 +85,7 @@ def _column(frame: DataFrame, name: str, kind: str) -> Column:
 
 def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None) -> DataFrame:
     left = users.where("kind = 'valid'").drop("kind", "text", "reason")
-    right = (
-        accounts.where("kind = 'valid'").drop("kind", "text", "reason").withColumnRenamed("userId", "accountUserId")
-    )
+    right = accounts.where("kind = 'valid'").drop("kind", "text", "reason").withColumnRenamed("userId", "accountUserId")
     matches = [F.col("userId") == F.col("accountUserId")]
     if join_type == "asof":
         matches.append(F.col("userTs") <= F.col("accountTs"))

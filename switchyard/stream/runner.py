@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables.progress import Progress, report
+
+LOG_SECONDS = 10.0
+log = logging.getLogger("switchyard.driver")
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class BatchRunner:
         self.fenced: FencedError | None = None
         self.reported_at = 0.0
         self.broker_ends: Offsets = {}
+        self._logged_at = 0.0
         self._small_batch_records = settings.small_batch_records
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -61,7 +66,11 @@ class BatchRunner:
         else:
             counts = commit_bulk(self.sink, batch_id, rows)
         self.position = Position(batch_id, end)
-        self._report(counts, time.monotonic() - began, offsets.to_json(start))
+        seconds = time.monotonic() - began
+        self._report(counts, seconds, offsets.to_json(start))
+        if time.monotonic() - self._logged_at > LOG_SECONDS:
+            self._logged_at = time.monotonic()
+            log.info("batch %s: %s records in %.1f s", batch_id, counts.input_rows, seconds)
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
         checkpoint = self.layout.checkpoint(self.spec.generation)

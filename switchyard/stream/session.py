@@ -1,6 +1,8 @@
-"""Spark sessions: of a generation's driver and of batch jobs. Jars come with spark-submit, never from here."""
+"""The Spark session of the streaming driver and of the audit. Jars come with spark-submit, never from here."""
 
 from __future__ import annotations
+
+import logging
 
 from pyspark.sql import SparkSession
 
@@ -34,26 +36,18 @@ def session_conf(settings: Settings) -> dict[str, str]:
     }
 
 
-def batch_conf(settings: Settings) -> dict[str, str]:
-    """Batch jobs read the Delta tables through Spark; the streaming driver never does."""
-    return session_conf(settings) | {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.adaptive.enabled": "true",
-        # The default of 50 tasks to read a table's log costs many seconds for each table on two cores.
-        "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
-    }
-
-
 def start_session(settings: Settings, name: str) -> SparkSession:
-    return _start(name, session_conf(settings))
-
-
-def start_batch_session(settings: Settings, name: str) -> SparkSession:
-    return _start(name, batch_conf(settings))
-
-
-def _start(name: str, conf: dict[str, str]) -> SparkSession:
-    session = SparkSession.builder.appName(name).config(map=conf).getOrCreate()
+    session = SparkSession.builder.appName(name).config(map=dict(session_conf(settings))).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    _quieten(session)
     return session
+
+
+def _quieten(session: SparkSession) -> None:
+    """Batches that take longer than the trigger interval are normal here; progress shows them."""
+    jvm = session.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    noisy = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+    for name in (noisy, noisy.replace(".runtime", "")):
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+    logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -33,9 +33,7 @@ class BatchSink:
 
     def __init__(self, layout: Layout, spec: GenerationSpec, attempt: int) -> None:
         self.spec = spec
-        self.writers = {
-            name: TableWriter(layout, name, spec.generation, attempt) for name in BIG_TABLES
-        }
+        self.writers = {name: TableWriter(layout, name, spec.generation, attempt) for name in BIG_TABLES}
 
     def check_fence(self) -> None:
         for writer in self.writers.values():
@@ -64,9 +62,7 @@ class BatchSink:
     def commit_files(self, name: str, batch_id: int, added: list[AddAction]) -> None:
         self.writers[name].commit(batch_id, lambda _: Revision(added))
 
-    def commit_joined(
-        self, batch_id: int, joined: JoinedChanges, added: list[AddAction] | None = None
-    ) -> None:
+    def commit_joined(self, batch_id: int, joined: JoinedChanges, added: list[AddAction] | None = None) -> None:
         """Adds the new rows (or files that hold them) and revises older rows, in one commit."""
         writer = self.writers["joined"]
 

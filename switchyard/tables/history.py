@@ -27,9 +27,7 @@ class Event(StrEnum):
     RETIRED = "RETIRED"
 
 
-SETTLING = frozenset(
-    {Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED}
-)
+SETTLING = frozenset({Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED})
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,7 @@ def _oldest_stamp_needed(
     if not all(f"{end}.{stamp}" in files.column_names for stamp in stamps for end in ("min", "max")):
         return None
     first, last = (
-        pc.max_element_wise(*[files[f"{end}.{stamp}"].cast(pa.int64()) for stamp in stamps])
-        for end in ("min", "max")
+        pc.max_element_wise(*[files[f"{end}.{stamp}"].cast(pa.int64()) for stamp in stamps]) for end in ("min", "max")
     )
     if files.num_rows == 0 or first.null_count or files["num_records"].null_count:
         return None

@@ -141,6 +141,12 @@ def read_snapshot(
     return dataset.to_table(columns=columns or SCHEMAS[name].names, filter=where)
 
 
+def list_files(layout: Layout, name: str, version: int, generation: int) -> list[str]:
+    """The data files of a generation at a version, as full paths or URIs."""
+    table = DeltaTable(layout.table(name), version=version)
+    return list(table.file_uris(file_pruning_predicate=[("generation", "=", str(generation))]))
+
+
 def folder_of(uri: str) -> pafs.FileSystem:
     """The folder of a table as a native file system.
 

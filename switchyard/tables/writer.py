@@ -100,7 +100,10 @@ class TableWriter:
             change = store.Change(
                 added=revision.added,
                 removed=revision.removed,
-                markers={batch_app_id(self.generation): batch_id, attempt_app_id(self.generation): self.attempt},
+                markers={
+                    batch_app_id(self.generation): batch_id,
+                    attempt_app_id(self.generation): self.attempt,
+                },
             )
             if store.commit_next(self._table, self.name, change):
                 self._table.update_incremental()

@@ -45,7 +45,5 @@ def load_dag(path: Path) -> DAG:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     found = [value for value in vars(module).values() if isinstance(value, DAG)]
-    assert len(found) == 1, (
-        f"{path.name} must keep exactly one DAG in a module variable, it keeps {len(found)}"
-    )
+    assert len(found) == 1, f"{path.name} must keep exactly one DAG in a module variable, it keeps {len(found)}"
     return found[0]

@@ -39,6 +39,4 @@ def probe(path: Path) -> tuple[float, list[str]]:
 def test_import_is_light(path: Path) -> None:
     seconds, heavy = min(probe(path) for _ in range(2))
     assert heavy == [], f"{path.name}: import {heavy} inside the task functions that need them"
-    assert seconds < MOST_SECONDS, (
-        f"{path.name}: its own import took {seconds:.2f} s of at most {MOST_SECONDS} s"
-    )
+    assert seconds < MOST_SECONDS, f"{path.name}: its own import took {seconds:.2f} s of at most {MOST_SECONDS} s"

@@ -1,4 +1,4 @@
-"""Whatever the events, their order, the batching and the crashes: `joined` in the real Delta table is the model's join."""
+"""Whatever the events, their order, the batching and the crashes: the Delta table `joined` is the model's join."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def arrivals(draw: st.DrawFn) -> list[list[Event]]:
     drawn = draw(
         st.lists(
             st.tuples(
-                st.sampled_from(["user", "account"]), st.sampled_from("abc"), st.integers(0, 6), st.integers(0, 1)
+                st.sampled_from(["user", "account"]),
+                st.sampled_from("abc"),
+                st.integers(0, 6),
+                st.integers(0, 1),
             ),
             max_size=16,
         )
@@ -91,7 +94,9 @@ def commit_with_crash(layout: Layout, sink: BatchSink, batch_id: int, rows: pa.T
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches=arrivals(), data=st.data())
-def test_joined_is_the_join_of_what_was_consumed(join_type: str, batches: list[list[Event]], data: st.DataObject) -> None:
+def test_joined_is_the_join_of_what_was_consumed(
+    join_type: str, batches: list[list[Event]], data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as root:
         layout = Layout(root)
         sink = BatchSink(layout, spec_of(join_type), claim_attempt(layout, 1))

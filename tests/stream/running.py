@@ -30,9 +30,7 @@ class Stream:
     spec: GenerationSpec
 
     @classmethod
-    def prepare(
-        cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any
-    ) -> Stream:
+    def prepare(cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any) -> Stream:
         settings = Settings(root=layout.root, **options)
         with TopicReader(topics.kafka) as reader:
             starts, ends = resolve_positions(reader, [topics.users, topics.accounts], "earliest")

@@ -21,7 +21,11 @@ NO_ID = "userId is missing"
 LONG_TEXT = "x" * 1_000_000
 
 TAKEN: list[tuple[tuple[Field, ...], bytes, dict[str, object]]] = [
-    (USER_FIELDS, b'{"userId":"a","name":"n","email":"e","age":3}', {"userId": "a", "name": "n", "email": "e", "age": 3}),
+    (
+        USER_FIELDS,
+        b'{"userId":"a","name":"n","email":"e","age":3}',
+        {"userId": "a", "name": "n", "email": "e", "age": 3},
+    ),
     (USER_FIELDS, b'  {"userId":"a"} \n', {"userId": "a", "name": None, "age": None}),
     (USER_FIELDS, b'{"userId":"a","name":null,"age":null}', {"userId": "a", "name": None, "age": None}),
     (USER_FIELDS, b'{"userId":42}', {"userId": "42"}),
@@ -35,11 +39,19 @@ TAKEN: list[tuple[tuple[Field, ...], bytes, dict[str, object]]] = [
     (USER_FIELDS, b'{"userId":"a","name":"\\u0000\\ud83d\\ude42"}', {"name": "\x00🙂"}),
     (USER_FIELDS, b'{"userId":"a","age":-9223372036854775808}', {"age": -9223372036854775808}),
     (USER_FIELDS, json.dumps({"userId": "a", "name": LONG_TEXT}).encode(), {"name": LONG_TEXT}),
-    (ACCOUNT_FIELDS, b'{"userId":"a","accountType":"gold","balance":1.5}', {"accountType": "gold", "balance": 1.5}),
+    (
+        ACCOUNT_FIELDS,
+        b'{"userId":"a","accountType":"gold","balance":1.5}',
+        {"accountType": "gold", "balance": 1.5},
+    ),
     (ACCOUNT_FIELDS, b'{"userId":"a","balance":100}', {"balance": 100.0}),
     (ACCOUNT_FIELDS, b'{"userId":"a","balance":-1e10}', {"balance": -1e10}),
     (ACCOUNT_FIELDS, b'{"userId":"a","balance":0.1}', {"balance": 0.1}),
-    (ACCOUNT_FIELDS, b'{"userId":"a","balance":123456789012345678901234567890.25}', {"balance": 1.2345678901234568e29}),
+    (
+        ACCOUNT_FIELDS,
+        b'{"userId":"a","balance":123456789012345678901234567890.25}',
+        {"balance": 1.2345678901234568e29},
+    ),
 ]
 REJECTED: list[tuple[tuple[Field, ...], bytes, str]] = [
     (USER_FIELDS, b"", NOT_JSON),
@@ -68,7 +80,11 @@ REJECTED: list[tuple[tuple[Field, ...], bytes, str]] = [
     (USER_FIELDS, b'{"userId":"a","email":["e"]}', "email must be a string, is array"),
     (USER_FIELDS, b'{"userId":"a","age":"3"}', "age must be a whole number of 64 bits, is string"),
     (USER_FIELDS, b'{"userId":"a","age":3.5}', "age must be a whole number of 64 bits, is decimal"),
-    (USER_FIELDS, b'{"userId":"a","age":9223372036854775808}', "age must be a whole number of 64 bits, is decimal"),
+    (
+        USER_FIELDS,
+        b'{"userId":"a","age":9223372036854775808}',
+        "age must be a whole number of 64 bits, is decimal",
+    ),
     (ACCOUNT_FIELDS, b'{"userId":"a","accountType":false}', "accountType must be a string, is boolean"),
     (ACCOUNT_FIELDS, b'{"userId":"a","balance":"1"}', "balance must be a number, is string"),
     (ACCOUNT_FIELDS, b'{"userId":"a","balance":NaN}', NOT_JSON),
@@ -87,9 +103,7 @@ def decode_values(spark: SparkSession, values: list[bytes | None], fields: tuple
 @pytest.mark.parametrize("fields", [USER_FIELDS, ACCOUNT_FIELDS], ids=["users", "accounts"])
 def test_valid_records_are_taken_as_they_are(spark: SparkSession, fields: tuple[Field, ...]) -> None:
     cases = [(value, expected) for kind, value, expected in TAKEN if kind is fields]
-    for (value, expected), row in zip(
-        cases, decode_values(spark, [value for value, _ in cases], fields), strict=True
-    ):
+    for (value, expected), row in zip(cases, decode_values(spark, [value for value, _ in cases], fields), strict=True):
         assert (row["kind"], row["reason"]) == ("valid", None), value[:80]
         assert {name: row[name] for name in expected} == expected
 
@@ -121,7 +135,11 @@ def test_docstring_table_holds(spark: SparkSession) -> None:
     table = parse_tables(decode.__doc__ or "")[""]
     values = [row["value"].encode() if row["value"] else None for row in table]
     for row, found in zip(table, decode_values(spark, values, USER_FIELDS), strict=True):
-        assert (found["kind"], found["userId"], found["reason"]) == (row["kind"], row["userId"], row["reason"])
+        assert (found["kind"], found["userId"], found["reason"]) == (
+            row["kind"],
+            row["userId"],
+            row["reason"],
+        )
 
 
 @pytest.mark.parametrize("small_batch_records", [100_000, 0], ids=["small", "bulk"])

@@ -81,9 +81,7 @@ def test_the_fetched_jars_of_this_clone_are_complete_until_one_changes_its_size(
     assert not jars.is_complete(tmp_path)
 
 
-def test_no_repository_is_named_unless_a_mirror_is_set(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_repository_is_named_unless_a_mirror_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SWITCHYARD_MAVEN_MIRROR", raising=False)
     assert b"root=" not in ElementTree.tostring(ivy.build_settings(tmp_path))
     monkeypatch.setenv("SWITCHYARD_MAVEN_MIRROR", "http://mirror.invalid")

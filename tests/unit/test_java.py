@@ -21,9 +21,7 @@ def make_java(folder: Path, release: str | None, answer: str = "") -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("release", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.1", 25)]
-)
+@pytest.mark.parametrize(("release", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("25.0.1", 25)])
 def test_the_version_is_read_from_the_release_file(tmp_path: Path, release: str, version: int) -> None:
     assert read_version(make_java(tmp_path / "java", release)) == version
 
@@ -44,9 +42,7 @@ def test_a_wrong_java_does_not_hide_a_right_one(tmp_path: Path) -> None:
 
 def test_only_wrong_ones_are_named_in_one_sentence(tmp_path: Path) -> None:
     new = make_java(tmp_path / "new", "25")
-    with pytest.raises(
-        SwitchyardError, match=r"Java 17 or 21 is needed and Java 25 in .*new was found: install"
-    ):
+    with pytest.raises(SwitchyardError, match=r"Java 17 or 21 is needed and Java 25 in .*new was found: install"):
         find_java([new])
 
 

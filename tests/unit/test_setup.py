@@ -30,9 +30,7 @@ def test_a_failed_step_becomes_one_sentence(output: str, sentence: str, tmp_path
     assert "\n" not in explained
 
 
-def test_a_step_says_what_it_does_and_how_long_it_took(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_says_what_it_does_and_how_long_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps.run_step("counting", [sys.executable, "-c", "print(1)"], tmp_path / "log")
     assert capsys.readouterr().out.startswith("set-up: counting … done in ")
 

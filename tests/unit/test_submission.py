@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from switchyard.airflow.arguments import (
+from switchyard.submission import (
     GenerationRequest,
     join_jars,
     spark_conf,
     submit_arguments,
     submit_environment,
 )
-from switchyard.settings import Settings
 
 REQUEST = GenerationRequest(7, "users-v2", "accounts", "asof", "2026-01-31T08:00:00Z")
 
@@ -38,11 +37,11 @@ def test_jars_are_one_comma_separated_word() -> None:
 
 
 def test_local_master_stays_on_loopback() -> None:
-    assert spark_conf(Settings(), "local[2]")["spark.driver.bindAddress"] == "127.0.0.1"
+    assert spark_conf("local[2]")["spark.driver.bindAddress"] == "127.0.0.1"
 
 
 def test_cluster_master_reaches_the_driver() -> None:
-    assert "spark.driver.bindAddress" not in spark_conf(Settings(), "spark://master:7077")
+    assert "spark.driver.bindAddress" not in spark_conf("spark://master:7077")
 
 
 def test_environment_uses_one_python_and_the_found_java() -> None:

@@ -1,12 +1,10 @@
-"""The spark-submit call of a generation, as data. Pure: imports no Airflow and touches no disk."""
+"""The spark-submit call of a job, as data. Pure: imports no Airflow and touches no disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from switchyard.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,11 @@ def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list
     ]
 
 
-def spark_conf(settings: Settings, master: str) -> dict[str, str]:
+def spark_conf(master: str) -> dict[str, str]:
     """What must be fixed before the session exists; the job's session builder sets the rest."""
-    conf = {
-        "spark.log.level": "WARN",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        "spark.ui.enabled": "false",
-    }
-    if master.startswith("local"):
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return conf
+    if not master.startswith("local"):
+        return {}
+    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def join_jars(jars: Iterable[Path]) -> str:

@@ -1,0 +1,58 @@
+"""The streaming job with a SIGKILL built in: the driver dies for real at the point named by CRASH_POINT.
+
+`<table>:before` dies before the commit of that table in the second batch, `<table>:after` right after it,
+`<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from switchyard.layout import PROJECT
+from switchyard.stream import runner
+from switchyard.tables.writer import TableWriter
+
+FIRST_BATCH = 1
+place, _, moment = os.environ["CRASH_POINT"].partition(":")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash_in_commit(commit: Callable[..., int]) -> Callable[..., int]:
+    def wrapped(self: TableWriter, batch_id: int, revise: Callable[[Any], Any]) -> int:
+        is_here = self.name == place and batch_id >= FIRST_BATCH
+
+        def revise_and_die(table: Any) -> Any:
+            revision = revise(table)
+            if is_here and moment == "written":
+                die()
+            return revision
+
+        if is_here and moment == "before":
+            die()
+        version = commit(self, batch_id, revise_and_die)
+        if is_here and moment == "after":
+            die()
+        return version
+
+    return wrapped
+
+
+def crash_in_report(report: Callable[..., None]) -> Callable[..., None]:
+    def wrapped(layout: Any, progress: Any) -> None:
+        if place == "progress" and progress.batchId >= FIRST_BATCH and progress.startOffsets:
+            die()
+        report(layout, progress)
+
+    return wrapped
+
+
+TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
+runner.report = crash_in_report(runner.report)
+runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

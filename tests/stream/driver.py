@@ -1,0 +1,97 @@
+"""A generation's driver as a real process: spark-submit of the job, watched from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchyard.kafka.client import write_properties
+from switchyard.layout import PROJECT, Layout
+from switchyard.local.jars import spark_jars
+from switchyard.local.java import find_java
+from switchyard.settings import Settings
+from switchyard.submission import GenerationRequest, join_jars, spark_conf, submit_arguments, submit_environment
+from switchyard.tables.progress import newest_progress
+from tests.topics import Topics
+
+JOB = PROJECT / "jobs" / "stream_generation.py"
+CRASHING_JOB = Path(__file__).with_name("crashing_job.py")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """One attempt. Its output is in `log`."""
+
+    process: subprocess.Popen[bytes]
+    settings: Settings
+    generation: int
+    log: Path
+
+    def wait(self, seconds: float = 120) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the driver did not end within {seconds:g} s:\n{self.tail()}") from None
+
+    def ask_to_stop(self) -> None:
+        os.kill(int(self.settings.workspace.driver_pid(self.generation).read_text()), signal.SIGTERM)
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+
+    def has_read(self, records: int) -> bool:
+        """Whether the newest progress row stands behind so many records of both topics."""
+        assert self.process.poll() is None, f"the driver has ended with {self.process.returncode}:\n{self.tail()}"
+        return consumed(self.settings.layout, self.generation) >= records
+
+
+def consumed(layout: Layout, generation: int) -> int:
+    """How many offsets of both topics the newest progress row has behind it."""
+    import json
+
+    progress = newest_progress(layout, generation)
+    ends = json.loads(progress.endOffsets or "{}") if progress else {}
+    return sum(offset for partitions in ends.values() for offset in partitions.values())
+
+
+@contextmanager
+def running_driver(
+    settings: Settings, topics: Topics, folder: Path, *, generation: int = 1, join_type: str = "left", crash: str = ""
+) -> Iterator[Driver]:
+    """Starts a driver; whatever is left of it at the end is killed. With `crash`, it kills itself at that point."""
+    properties = folder / "kafka.properties"
+    write_properties(properties, topics.kafka)
+    request = GenerationRequest(generation, topics.users, topics.accounts, join_type, "earliest")
+    command = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        *("--master", "local[2]", "--driver-memory", "1g", "--jars", join_jars(spark_jars())),
+        *[f"--conf={key}={value}" for key, value in spark_conf("local[2]").items()],
+        str(CRASHING_JOB if crash else JOB),
+        *submit_arguments(request, properties),
+    ]
+    environment = {
+        **os.environ,
+        **submit_environment(os.environ, Path(sys.executable), find_java().path),
+        "PYTHONPATH": str(PROJECT),
+        "SWITCHYARD_ROOT": settings.root,
+        "SWITCHYARD_LINGER_SECONDS": str(settings.linger_seconds),
+        "SWITCHYARD_MAX_OFFSETS_PER_TRIGGER": str(settings.max_offsets_per_trigger),
+        "CRASH_POINT": crash,
+    }
+    log = folder / f"driver-{len(list(folder.glob('driver-*.log')))}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield Driver(process, settings, generation, log)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,153 @@
+"""The driver as a real process: killed at every dangerous point, replaced, stopped, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.errors import InputError
+from switchyard.generations import request_generation
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.stream.audit import audit_at_newest
+from switchyard.tables import history, store
+from switchyard.tables.history import Event
+from switchyard.tables.progress import newest_progress
+from switchyard.tables.status import read_status
+from tests.events import draw_events
+from tests.stream.driver import running_driver
+from tests.topics import Topics
+from tests.waiting import eventually
+
+FENCED, STOPPED = 75, 143
+CRASH_POINTS = ("users:before", "accounts:written", "joined:before", "joined:after", "progress:before")
+
+
+@pytest.fixture
+def settings(layout: Layout) -> Settings:
+    return Settings(root=layout.root, max_offsets_per_trigger=60, linger_seconds=1)
+
+
+def assert_clean(spark: SparkSession, settings: Settings, generation: int = 1) -> None:
+    audit = audit_at_newest(lambda: spark, settings, generation)
+    assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit
+    assert audit.rowsCompared > 0
+
+
+def test_killed_at_every_point_nothing_is_lost_or_double(
+    spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
+) -> None:
+    events = draw_events(seed=11, count=150 * (len(CRASH_POINTS) + 1))
+    for number, crash in enumerate(CRASH_POINTS):
+        topics.send(events[number * 150 : (number + 1) * 150])
+        with running_driver(settings, topics, tmp_path, join_type="left", crash=crash) as driver:
+            assert driver.wait() != 0, driver.tail()
+    topics.send(events[-150:])
+    with running_driver(settings, topics, tmp_path, join_type="left") as driver:
+        eventually(lambda: driver.has_read(len(events)))
+        driver.ask_to_stop()
+        assert driver.wait() == STOPPED
+    progress = newest_progress(settings.layout, 1)
+    assert progress is not None
+    assert progress.attempt == len(CRASH_POINTS) + 1
+    assert_clean(spark, settings)
+
+
+def test_second_driver_of_a_generation_fences_the_first_out(
+    spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
+) -> None:
+    events = draw_events(seed=12, count=300)
+    topics.send(events[:100])
+    with running_driver(settings, topics, tmp_path, join_type="natural") as first:
+        eventually(lambda: first.has_read(100))
+        with running_driver(settings, topics, tmp_path, join_type="natural") as second:
+            topics.send(events[100:200])
+            assert first.wait() == FENCED, first.tail()
+            topics.send(events[200:])
+            eventually(lambda: second.has_read(300))
+            second.ask_to_stop()
+            assert second.wait() == STOPPED
+    assert_clean(spark, settings)
+
+
+def test_newer_generation_takes_over_and_the_older_retires(
+    spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
+) -> None:
+    layout = settings.layout
+    topics.send(draw_events(seed=13, count=100))
+    for swap_id, join_type in (("first", "left"), ("second", "asof")):
+        request_generation(
+            settings,
+            users_topic=topics.users,
+            accounts_topic=topics.accounts,
+            join_type=join_type,
+            start="earliest",
+            swap_id=swap_id,
+            requested_by="test",
+            kafka=topics.kafka,
+        )
+    with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as old:
+        eventually(lambda: (status := read_status(layout)) and status.generation == 1)
+        with running_driver(settings, topics, tmp_path, generation=2, join_type="asof") as new:
+            eventually(lambda: (status := read_status(layout)) and status.generation == 2)
+            assert old.wait() == 0, old.tail()
+            topics.send(draw_events(seed=14, count=50))
+            eventually(lambda: new.has_read(150))
+            new.ask_to_stop()
+            assert new.wait() == STOPPED
+    rows = history.read_history(layout)
+    assert [row["event"] for row in rows if row["swapId"] == "first"] == [
+        Event.REQUESTED,
+        Event.STARTING,
+        Event.READY,
+        Event.APPLIED,
+        Event.LINGERING,
+        Event.RETIRED,
+    ]
+    assert [row["event"] for row in rows if row["swapId"] == "second"] == [
+        Event.REQUESTED,
+        Event.STARTING,
+        Event.READY,
+        Event.APPLIED,
+    ]
+    assert_clean(spark, settings, 1)
+    assert_clean(spark, settings, 2)
+
+
+@pytest.mark.parametrize(
+    ("users", "accounts", "join_type", "start", "reason"),
+    [
+        ("no-such-topic", None, "left", "latest", "the topic no-such-topic does not exist"),
+        ("a,b", None, "left", "latest", "is not a topic name"),
+        ("..", None, "left", "latest", "is not a topic name"),
+        ("__consumer_offsets", None, "left", "latest", "is not a topic name"),
+        ("control", None, "left", "latest", "is the control topic"),
+        (None, "same", "left", "latest", "cannot both come from"),
+        (None, None, "cross", "latest", "is not a join type"),
+        (None, None, "left", "yesterday", "none of latest, earliest, resume"),
+        (None, None, "left", "resume", "no retired generation"),
+    ],
+)
+def test_bad_request_is_refused_before_a_driver_starts_and_leaves_nothing_behind(
+    settings: Settings, topics: Topics, users: str | None, accounts: str | None, join_type: str, start: str, reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        request_generation(
+            settings,
+            users_topic=users or topics.users,
+            accounts_topic=topics.users if accounts == "same" else topics.accounts,
+            join_type=join_type,
+            start=start,
+            swap_id="bad",
+            requested_by="test",
+            kafka=topics.kafka,
+        )
+    assert [(row["event"], row["swapId"]) for row in history.read_history(settings.layout)] == [
+        (Event.REJECTED, "bad")
+    ]
+    left = {path.name for path in Path(settings.root).iterdir()}
+    assert left == {"tables"}
+    assert {path.name for path in (Path(settings.root) / "tables").iterdir()} == {"swap_history", "logs"}
+    assert store.read_rows(settings.layout, "logs")[0]["level"] == "WARNING"
