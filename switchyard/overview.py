@@ -10,7 +10,7 @@ from typing import Any
 from switchyard.settings import Settings
 from switchyard.tables import store
 from switchyard.tables.history import Event, read_history
-from switchyard.tables.progress import Progress, newest_progress, recent_rate
+from switchyard.tables.progress import newest_progress, recent_rate
 from switchyard.tables.status import read_status
 
 
@@ -29,7 +29,7 @@ def describe_status(settings: Settings) -> dict[str, Any]:
         "heartbeatAgeSeconds": None if age is None else round(age, 3),
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,
-        "versions": _versions(progress),
+        "versions": progress.versions() if progress else None,
         "lingering": lingering_generations(read_history(layout)),
         "healthy": reason is None,
         "reason": reason or "the heartbeat is fresh",
@@ -56,9 +56,3 @@ def lingering_generations(history: Iterable[store.Row]) -> list[int]:
         ):
             last[row["generation"]] = row["event"]
     return sorted(generation for generation, event in last.items() if event == Event.LINGERING)
-
-
-def _versions(progress: Progress | None) -> dict[str, int] | None:
-    if progress is None:
-        return None
-    return {name: progress.version_of(name) for name in ("users", "accounts", "joined", "rejects")}

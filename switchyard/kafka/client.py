@@ -6,6 +6,7 @@ The names are those of librdkafka, as in the connection; `to_java` gives the sam
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -61,7 +62,9 @@ def _escape(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    return text.replace("\\u003d", "=").replace("\\n", "\n").replace("\\\\", "\\")
+    """One pass from left to right: in an escaped backslash followed by n there is no line break."""
+    meaning = {"u003d": "=", "n": "\n", "\\": "\\"}
+    return re.sub(r"\\(u003d|n|\\)", lambda found: meaning[found[1]], text)
 
 
 def to_java(properties: Mapping[str, str]) -> dict[str, str]:

@@ -111,7 +111,8 @@ class AirflowApi:
             with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
-            detail = error.read(500).decode(errors="replace")
+            with error:
+                detail = error.read(500).decode(errors="replace")
             raise ApiError(error.code, f"Airflow answered {error.code} to {method} {path}: {detail}") from None
         except urllib.error.URLError as error:
             raise ApiError(0, f"Airflow does not answer at {self._url}: {error.reason}") from None

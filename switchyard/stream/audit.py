@@ -21,7 +21,7 @@ from switchyard.generations import GenerationSpec, load_spec
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.stream.offsets import count_records
+from switchyard.stream.offsets import count_records, from_json
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, batches, newest_progress
 from switchyard.tables.schemas import SCHEMAS
@@ -141,7 +141,7 @@ def _account(spec: GenerationSpec, stored: dict[str, DataFrame], seen: list[Prog
     tombstones = sum(row.tombstones for row in seen)
     consumed = sum(row.inputRows for row in seen)
     unaccounted = abs(consumed - tombstones - count) + (count - distinct) + _broken_links(spec, seen)
-    spanned = count_records(spec.startOffsets, _offsets(seen[-1].endOffsets)) if seen else 0
+    spanned = count_records(spec.startOffsets, from_json(seen[-1].endOffsets)) if seen else 0
     return unaccounted, spanned - consumed
 
 
@@ -149,11 +149,6 @@ def _broken_links(spec: GenerationSpec, seen: list[Progress]) -> int:
     """How many batches do not begin where the one before ended; a partition that is new begins at 0."""
     if not seen:
         return 0
-    ends = [spec.startOffsets, *(_offsets(row.endOffsets) for row in seen)]
-    broken = Counter(_offsets(row.startOffsets) != end for row, end in zip(seen, ends[:-1], strict=True))
+    ends = [spec.startOffsets, *(from_json(row.endOffsets) for row in seen)]
+    broken = Counter(from_json(row.startOffsets) != end for row, end in zip(seen, ends[:-1], strict=True))
     return broken[True]
-
-
-def _offsets(text: str | None) -> dict[str, dict[int, int]]:
-    parsed = json.loads(text or "{}")
-    return {topic: {int(p): o for p, o in partitions.items()} for topic, partitions in parsed.items()}

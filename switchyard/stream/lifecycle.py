@@ -170,7 +170,7 @@ class _Watch:
             raise SwitchyardError(f"the stream has stopped: {self.query.exception()}")
         if time.monotonic() - self.runner.reported_at > self.settings.heartbeat_seconds:
             try:
-                self.runner.sink.check_fence()
+                self._check_fence_when_idle()
             except FencedError as error:
                 return self._end_fenced(error)
             self.runner.report_alive()
@@ -179,6 +179,14 @@ class _Watch:
         if self._is_due("status", STATUS_SECONDS):
             return self._act()
         return None
+
+    def _check_fence_when_idle(self) -> None:
+        """A batch checks by itself; in between nobody else would notice that a newer attempt has taken over."""
+        if self.runner.busy.acquire(blocking=False):
+            try:
+                self.runner.sink.check_fence()
+            finally:
+                self.runner.busy.release()
 
     def _is_due(self, what: str, every_seconds: float) -> bool:
         now = time.monotonic()
@@ -240,14 +248,15 @@ class _Watch:
             self._tell(f"flipped: generation {self.generation} is active")
 
     def _linger(self, status: Status | None) -> End | None:
+        """A generation that was active goes on for a while; one that never was has nothing to wait for."""
         by = f"replaced by generation {status.generation}" if status else "replaced"
         now = time.monotonic()
-        if self.lingers_since is None:
+        was_active = history.has_event(history.read_history(self.layout), self.swap, Event.APPLIED)
+        if was_active and self.lingers_since is None:
             self.lingers_since = now
-            if self.is_ready or status is None:
-                history.record(self.layout, self.swap, Event.LINGERING, by)
+            history.record(self.layout, self.swap, Event.LINGERING, by)
             self._tell(f"generation {self.generation} was {by} and lingers {self.settings.linger_seconds:g} s")
-        if now - self.lingers_since < self.settings.linger_seconds:
+        if self.lingers_since is not None and now - self.lingers_since < self.settings.linger_seconds:
             return None
         self._retire(by)
         return End.RETIRED

@@ -51,5 +51,10 @@ def has_reached(position: Offsets, goal: Offsets) -> bool:
     )
 
 
+def from_json(text: str | None) -> Offsets:
+    parsed = json.loads(text or "{}")
+    return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in parsed.items()}
+
+
 def to_json(offsets: Offsets) -> str:
     return json.dumps(offsets, sort_keys=True)

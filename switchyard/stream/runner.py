@@ -19,7 +19,7 @@ from switchyard.stream import offsets
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.sink import BatchSink, Counts
-from switchyard.tables.progress import Progress, report
+from switchyard.tables.progress import Progress, newest_progress, report
 
 LOG_SECONDS = 10.0
 log = logging.getLogger("switchyard.driver")
@@ -27,10 +27,11 @@ log = logging.getLogger("switchyard.driver")
 
 @dataclass(frozen=True)
 class Position:
-    """Where a generation stands after a batch."""
+    """Where a generation stands after a batch: the end of the batch and the Delta versions that belong to it."""
 
     batch_id: int
     end: Offsets
+    versions: dict[str, int]
 
 
 class BatchRunner:
@@ -41,8 +42,9 @@ class BatchRunner:
         self.attempt = attempt
         self.layout: Layout = settings.layout
         self.sink = BatchSink(settings.layout, spec, attempt)
+        self._first_versions = self.sink.versions()
         self.busy = threading.Lock()
-        self.position: Position | None = None
+        self.position = self._last_position()
         self.fenced: FencedError | None = None
         self.reported_at = 0.0
         self.broker_ends: Offsets = {}
@@ -65,7 +67,7 @@ class BatchRunner:
             counts = self.sink.commit_arrow(batch_id, rows.toArrow().cast(BATCH_SCHEMA))
         else:
             counts = commit_bulk(self.sink, batch_id, rows)
-        self.position = Position(batch_id, end)
+        self.position = Position(batch_id, end, self.sink.versions())
         seconds = time.monotonic() - began
         self._report(counts, seconds, offsets.to_json(start))
         if time.monotonic() - self._logged_at > LOG_SECONDS:
@@ -80,13 +82,20 @@ class BatchRunner:
             return self.spec.startOffsets, end
         return offsets.read_batch_end(checkpoint, batch_id - 1, topics), end
 
+    def _last_position(self) -> Position | None:
+        """What an earlier attempt reported last: a batch that it left half done is not part of it."""
+        last = newest_progress(self.layout, self.spec.generation)
+        if last is None or last.endOffsets is None:
+            return None
+        return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
+
     def report_alive(self) -> None:
-        """A heartbeat between batches: the last position once more."""
+        """A heartbeat, also in the middle of a batch: the last position once more."""
         self._report(Counts(0, 0, 0), 0.0, None)
 
     def _report(self, counts: Counts, seconds: float, start: str | None) -> None:
-        position = self.position or Position(-1, {})
-        versions = self.sink.versions()
+        position = self.position or Position(-1, {}, self._first_versions)
+        versions = position.versions
         report(
             self.layout,
             Progress(

@@ -54,6 +54,10 @@ def find_swap(rows: Iterable[store.Row], generation: int) -> Swap | None:
     return Swap(**{name: asked[-1][name] for name in Swap.__dataclass_fields__}) if asked else None
 
 
+def has_event(rows: Iterable[store.Row], swap: Swap, event: Event) -> bool:
+    return any(row["swapId"] == swap.swapId and row["event"] == event for row in rows)
+
+
 def is_retired(rows: Iterable[store.Row], generation: int) -> bool:
     """Whether the last that was heard of a generation is its end."""
     events = [row["event"] for row in rows if row["generation"] == generation]

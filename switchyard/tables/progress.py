@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from switchyard.layout import Layout
+from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import store
 from switchyard.tables.schemas import TIMESTAMP
 
@@ -36,7 +36,10 @@ class Progress:
     endOffsets: str | None
 
     def version_of(self, table: str) -> int:
-        return int(getattr(self, f"{table}Version"))
+        return self.versions()[table]
+
+    def versions(self) -> dict[str, int]:
+        return {name: int(getattr(self, f"{name}Version")) for name in BIG_TABLES}
 
 
 def report(layout: Layout, progress: Progress) -> None:

@@ -91,17 +91,21 @@ DUCKDB_JOINS = {
 
 
 def join_with_duckdb(layout: Layout, join_type: str) -> list[tuple[Any, ...]]:
-    """The join as another engine computes it over the rows of the same tables."""
+    """The join as another engine computes it over the files of the same tables."""
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
-    connection.register("users", store.read_arrow(layout, "users", generation=1))
-    connection.register("accounts", store.read_arrow(layout, "accounts", generation=1))
+    for name in ("users", "accounts"):
+        connection.register(name, connection.read_parquet(_files(layout, name)))
     rows = connection.execute(f"select {', '.join(JOINED_COLUMNS)} from ({DUCKDB_JOINS[join_type]})").fetchall()
     return sorted(rows, key=str)
+
+
+def _files(layout: Layout, name: str) -> list[str]:
+    return store.list_files(layout, name, store.open_table(layout, name).version(), 1)
 
 
 def read_joined(layout: Layout) -> list[tuple[Any, ...]]:
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
-    connection.register("joined", store.read_arrow(layout, "joined", generation=1))
+    connection.register("joined", connection.read_parquet(_files(layout, "joined")))
     return sorted(connection.execute(f"select {', '.join(JOINED_COLUMNS)} from joined").fetchall(), key=str)

@@ -21,7 +21,7 @@ from tests.stream.driver import running_driver
 from tests.topics import Topics
 from tests.waiting import eventually
 
-FENCED, STOPPED = 75, 143
+FENCED, KILLED, STOPPED = 75, 137, 143
 CRASH_POINTS = ("users:before", "accounts:written", "joined:before", "joined:after", "progress:before")
 
 
@@ -43,7 +43,7 @@ def test_killed_at_every_point_nothing_is_lost_or_double(
     for number, crash in enumerate(CRASH_POINTS):
         topics.send(events[number * 150 : (number + 1) * 150])
         with running_driver(settings, topics, tmp_path, join_type="left", crash=crash) as driver:
-            assert driver.wait() != 0, driver.tail()
+            assert driver.wait() == KILLED, driver.tail()
     topics.send(events[-150:])
     with running_driver(settings, topics, tmp_path, join_type="left") as driver:
         eventually(lambda: driver.has_read(len(events)))
@@ -144,9 +144,7 @@ def test_bad_request_is_refused_before_a_driver_starts_and_leaves_nothing_behind
             requested_by="test",
             kafka=topics.kafka,
         )
-    assert [(row["event"], row["swapId"]) for row in history.read_history(settings.layout)] == [
-        (Event.REJECTED, "bad")
-    ]
+    assert [(row["event"], row["swapId"]) for row in history.read_history(settings.layout)] == [(Event.REJECTED, "bad")]
     left = {path.name for path in Path(settings.root).iterdir()}
     assert left == {"tables"}
     assert {path.name for path in (Path(settings.root) / "tables").iterdir()} == {"swap_history", "logs"}

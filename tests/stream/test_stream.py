@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from deltalake import QueryBuilder
 from pyspark.sql import SparkSession
 
-from switchyard.layout import JOIN_TYPES, Layout
+from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
+from switchyard.tables import store
+from switchyard.tables.schemas import SCHEMAS
 from tests.events import draw_events
 from tests.stream.running import Stream, join_with_duckdb, read_joined
 from tests.topics import Topics
@@ -34,3 +37,14 @@ def test_restarted_stream_equals_the_join(
     assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit.samples
     assert audit.rowsCompared > 100
     assert read_joined(layout) == join_with_duckdb(layout, join_type)
+
+
+def test_tables_open_in_other_delta_readers(spark: SparkSession, layout: Layout, topics: Topics) -> None:
+    topics.send(draw_events(seed=8, count=60))
+    Stream.prepare(spark, layout, topics, "left").run_attempt()
+    for name in BIG_TABLES:
+        ours = store.read_arrow(layout, name).num_rows
+        by_spark = spark.read.format("delta").load(layout.table(name))
+        assert (by_spark.columns, by_spark.count()) == (SCHEMAS[name].names, ours)
+        by_datafusion = QueryBuilder().register("t", store.open_table(layout, name))
+        assert by_datafusion.execute("select count(*) as n from t").read_all()["n"][0].as_py() == ours

@@ -1,0 +1,142 @@
+"""Airflow, Kafka and Spark together, through the command line and Airflow's API. The tests share a stack, in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.kafka.topics import ensure_topics
+from switchyard.local.airflow import read_password
+from switchyard.stream.audit import audit_at_newest
+from switchyard.tables.history import Event, read_history
+from tests.integration.conftest import DAG_ID, Stack
+from tests.waiting import eventually
+
+
+def assert_clean(stack: Stack, spark: SparkSession) -> None:
+    audit = audit_at_newest(lambda: spark, stack.settings)
+    assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit
+    assert audit.rowsCompared > 0
+
+
+def driver_pid(stack: Stack, generation: int) -> int:
+    return int(stack.settings.workspace.driver_pid(generation).read_text())
+
+
+def attempt_is_past(stack: Stack, attempt: int) -> bool:
+    status = stack.status()
+    return bool(status["healthy"] and status["attempt"] > attempt and status["batchId"] >= 0)
+
+
+def test_first_generation_is_active_and_its_rows_are_right(stack: Stack) -> None:
+    status = stack.json("status")
+    assert (status["generation"], status["state"], status["healthy"]) == (1, "ACTIVE", True)
+    assert status["heartbeatAgeSeconds"] < 15
+    rows = stack.json("tail", "final_ui", "--limit", "5")
+    assert len(rows) == 5
+    assert {row["generation"] for row in rows} == {1}
+    assert all(row["userId"].startswith("user-") for row in rows)
+    assert stack.api.task_state(DAG_ID, "generation-1", "stream") == "running"
+    assert stack.json("doctor")["ok"] is True
+    audit = stack.json("audit")
+    assert (audit["clean"], audit["generation"]) == (True, 1)
+    assert audit["rowsCompared"] >= 5
+
+
+def test_a_second_up_on_the_same_root_is_refused(stack: Stack) -> None:
+    answer = stack.run("up", "--detach")
+    assert answer.returncode == 1
+    assert "already running" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_everything_behind_the_login_needs_it(stack: Stack) -> None:
+    for path in ("/api/v2/dags", f"/api/v2/dags/{DAG_ID}/dagRuns"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{stack.settings.airflow_port}{path}", timeout=10)
+        with refused.value as answer:
+            assert answer.code == 401
+
+
+def test_killed_driver_is_retried_on_its_checkpoint(stack: Stack, spark: SparkSession) -> None:
+    before = stack.status()
+    os.kill(driver_pid(stack, 1), signal.SIGKILL)
+    eventually(lambda: attempt_is_past(stack, before["attempt"]), 120, 1)
+    assert stack.status()["batchId"] >= before["batchId"]
+    assert_clean(stack, spark)
+
+
+def test_cleared_task_stops_its_driver_in_order_and_goes_on(stack: Stack) -> None:
+    before = stack.status()
+    stack.api.clear_task(DAG_ID, "generation-1", "stream")
+    eventually(lambda: attempt_is_past(stack, before["attempt"]), 120, 1)
+    messages = [row["msg"] for row in stack.json("logs")]
+    assert "asked to stop: the driver ends after its batch" in messages
+
+
+def test_broker_that_dies_comes_back_with_its_data(stack: Stack, spark: SparkSession) -> None:
+    before = stack.status()
+    os.kill(int((stack.settings.workspace.broker / "broker.pid").read_text()), signal.SIGKILL)
+    eventually(lambda: (now := stack.status())["healthy"] and now["batchId"] > before["batchId"] + 2, 150, 1)
+    assert_clean(stack, spark)
+
+
+def test_unknown_topic_fails_the_run_before_a_driver_starts(stack: Stack) -> None:
+    stack.api.trigger(DAG_ID, "bad-topic", {"users_topic": "no-such-topic"})
+    eventually(lambda: stack.api.run_state(DAG_ID, "bad-topic") == "failed", 60, 1)
+    assert stack.api.task_state(DAG_ID, "bad-topic", "stream") == "upstream_failed"
+    settled = [row for row in read_history(stack.settings.layout) if row["swapId"] == "bad-topic"]
+    assert [row["event"] for row in settled] == [Event.REJECTED]
+    assert "no-such-topic does not exist" in settled[0]["detail"]
+    assert stack.status()["generation"] == 1
+
+
+def test_manual_run_with_topic_parameters_takes_over(stack: Stack, spark: SparkSession) -> None:
+    ensure_topics(stack.kafka, ["users-b", "accounts-b"], 2)
+    conf = {"users_topic": "users-b", "accounts_topic": "accounts-b", "join_type": "natural", "start": "earliest"}
+    stack.api.trigger(DAG_ID, "manual-b", conf)
+    produced = stack.run(
+        "demo", "--seconds", "3", "--rate", "50", "--users-topic", "users-b", "--accounts-topic", "accounts-b"
+    )
+    assert produced.returncode == 0, produced.stderr
+    eventually(lambda: stack.status()["generation"] == 2, 120, 1)
+    eventually(lambda: stack.api.run_state(DAG_ID, "generation-1") == "success", 60, 1)
+    status = stack.json("status")
+    assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users-b", "accounts-b", "natural")
+    eventually(lambda: stack.status()["lag"] == 0, 30, 1)
+    assert_clean(stack, spark)
+    events = [row["event"] for row in stack.json("history") if row["generation"] == 1]
+    assert events[-2:] == [Event.LINGERING, Event.RETIRED]
+
+
+def test_no_password_in_any_log(stack: Stack) -> None:
+    secret = read_password(stack.settings.workspace).encode()
+    home = Path(stack.settings.root)
+    logs = [
+        path for folder in ("process-logs", "airflow/logs") for path in (home / folder).rglob("*") if path.is_file()
+    ]
+    assert logs
+    assert [path for path in logs if secret in path.read_bytes()] == []
+    assert [command for command in stack.processes() if secret.decode() in command] == []
+
+
+def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spark: SparkSession) -> None:
+    before = stack.status()
+    assert stack.run("down").returncode == 0
+    assert stack.processes() == []
+    eventually(lambda: stack.run("status").returncode == 1, 30, 1)
+    assert "nothing is running" in stack.run("down").stdout
+    again = stack.run("up", "--detach", "--no-demo")
+    assert again.returncode == 0, again.stdout + again.stderr
+    stack.run("demo", "--seconds", "2", "--rate", "50", "--users-topic", "users-b", "--accounts-topic", "accounts-b")
+    status = eventually(
+        lambda: (now := stack.status())["healthy"] and now["batchId"] > before["batchId"] and now, 60, 1
+    )
+    assert status["generation"] == 2
+    assert_clean(stack, spark)

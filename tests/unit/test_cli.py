@@ -1,0 +1,84 @@
+"""The command line: what it prints, its exit codes, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from switchyard.cli import main
+from switchyard.layout import Layout
+from switchyard.tables import store
+from switchyard.tables.status import Status, flip
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path / "root"))
+    return Layout(str(tmp_path / "root"))
+
+
+def test_status_before_anything_ran(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"healthy": False, "reason": "no generation is active yet"}
+
+
+def test_logs_and_history_of_nothing_are_empty_lists(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("logs", "history"):
+        assert main([command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == []
+
+
+def test_tail_shows_the_status_row(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(root, 0, Status(1, "users", "accounts", "left", datetime.now(UTC), "ACTIVE", 0))
+    assert main(["tail", "orchestrator_status", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["generation"], row["epoch"]) for row in rows] == [(1, 1)]
+    assert main(["tail", "orchestrator_status"]) == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["generation", "usersTopic", "accountsTopic"]
+    assert line.split()[:3] == ["1", "users", "accounts"]
+
+
+def test_log_lines_are_in_order(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    for second, text in ((2, "later"), (1, "sooner")):
+        moment = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
+        store.append_rows(root, "logs", [{"ts": moment, "level": "INFO", "msg": text, "generation": 4}])
+    assert main(["logs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "2026-01-01 00:00:01.000  INFO     g4    sooner",
+        "2026-01-01 00:00:02.000  INFO     g4    later",
+    ]
+
+
+def test_unknown_table_is_bad_input(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tail", "nope", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert "there is no table named 'nope'" in json.loads(printed.out)["error"]
+    assert printed.err.startswith("switchyard: there is no table")
+
+
+@pytest.mark.parametrize("arguments", [["tail", "users_ui", "--limit", "0"], ["demo", "--rate", "-1"], ["frobnicate"]])
+def test_bad_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: switchyard" in capsys.readouterr().err
+
+
+def test_follow_and_json_exclude_each_other(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "--follow", "--json"]) == 2
+
+
+def test_bad_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("SWITCHYARD_KAFKA_PORT", "ninety")
+    assert main(["status"]) == 2
+    assert "SWITCHYARD_KAFKA_PORT" in capsys.readouterr().err
+
+
+def test_down_when_nothing_runs(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["down"]) == 0
+    assert capsys.readouterr().out == "nothing is running\n"
