@@ -6,6 +6,8 @@ two kinds of log writer.
 
 from __future__ import annotations
 
+import json
+
 from deltalake.transaction import AddAction
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -67,7 +69,7 @@ def _write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) ->
     written = [
         files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)
     ]
-    return [action for action in written if '"numRecords": 0' not in action.stats]
+    return [action for action in written if json.loads(action.stats)["numRecords"]]
 
 
 def _uri(folder: files.Folder, relative: str) -> str:

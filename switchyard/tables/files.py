@@ -133,6 +133,8 @@ def live_files(table: DeltaTable, generation: int, side: str) -> list[FileRange]
     """The files of a generation with the span of `<side>Partition` and `<side>Offset` in each."""
     files = pa.table(table.get_add_actions(flatten=True))
     files = files.filter(pc.equal(files["partition.generation"], generation))
+    if files.num_rows == 0:
+        return []
     columns = [f"min.{side}Partition", f"max.{side}Partition", f"min.{side}Offset", f"max.{side}Offset"]
     spans = zip(
         files["path"].to_pylist(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from deltalake import QueryBuilder
 from pyspark.sql import SparkSession
@@ -9,7 +11,7 @@ from pyspark.sql import SparkSession
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
-from tests.events import draw_events
+from tests.events import FIRST_MS, draw_events
 from tests.stream.running import Stream, join_with_duckdb, read_joined
 from tests.topics import Topics
 
@@ -37,6 +39,23 @@ def test_restarted_stream_equals_the_join(
     assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit.samples
     assert audit.rowsCompared > 100
     assert read_joined(layout) == join_with_duckdb(layout, join_type)
+
+
+def test_state_retention_bounds_how_far_apart_events_may_be(
+    spark: SparkSession, layout: Layout, topics: Topics
+) -> None:
+    stream = Stream.prepare(spark, layout, topics, "left", state_retention=timedelta(seconds=60))
+    for number, (side, second) in enumerate([("user", 0), ("account", 30), ("account", 61), ("user", 200)]):
+        fields = {"userId": "a", "name": str(number)} if side == "user" else {"userId": "a", "balance": number}
+        topics.send([(side, 0, FIRST_MS + second * 1000, fields)])
+        stream.run_attempt()
+    audit = stream.audit()
+    assert (audit.missing, audit.extra, audit.unaccounted) == (0, 0, 0)
+    rows = store.read_rows(layout, "joined")
+    assert sorted((row["userOffset"], row["accountOffset"]) for row in rows if row["accountOffset"] is not None) == [
+        (0, 0)
+    ]
+    assert [row["userOffset"] for row in rows if row["accountOffset"] is None] == [1]
 
 
 def test_tables_open_in_other_delta_readers(spark: SparkSession, layout: Layout, topics: Topics) -> None:
