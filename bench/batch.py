@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from switchyard.generations import GenerationSpec, keep_spec, resolve_positions
+from switchyard.generations import keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS, USER_KEY
 from switchyard.kafka.demo import draw_account, draw_user
-from switchyard.kafka.topics import TopicReader, ensure_topics
+from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
@@ -40,6 +39,7 @@ from switchyard.stream.audit import audit_generation
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import session_conf
+from switchyard.tables.history import Swap
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.writer import claim_attempt
 
@@ -129,18 +129,7 @@ def compare(folder: str, bootstrap: str, records: int, batch_records: int) -> di
     kafka = {"bootstrap.servers": bootstrap}
     settings = Settings(root=f"{folder}/root", max_offsets_per_trigger=batch_records // 2)
     fill_topics(bootstrap, records)
-    with TopicReader(kafka) as reader:
-        starts, ends = resolve_positions(reader, ["users", "accounts"], "earliest")
-    spec = GenerationSpec(
-        generation=1,
-        usersTopic="users",
-        accountsTopic="accounts",
-        joinType="left",
-        start="earliest",
-        startOffsets=starts,
-        readyOffsets=ends,
-        requestedAt=datetime.now(UTC),
-    )
+    spec = resolve_spec(kafka, Swap("bench", 1, "users", "accounts", "left", "earliest", "bench"))
     keep_spec(settings.layout, spec)
     spark = start_spark(settings)
     rows = generation_rows(spark, spec, kafka, settings.max_offsets_per_trigger, None)

@@ -51,31 +51,20 @@ def request_generation(
     swap = Swap(swap_id, None, users_topic, accounts_topic, join_type, start, requested_by)
     try:
         check_request(settings, swap)
-        with TopicReader(kafka) as reader:
-            starts, ends = resolve_positions(reader, [users_topic, accounts_topic], start)
-        generation = _number_for(layout, swap)
+        spec = resolve_spec(kafka, swap)
+        spec = spec.model_copy(update={"generation": _number_for(layout, swap)})
     except InputError as error:
         history.record(layout, swap, Event.REJECTED, str(error))
         tell(layout, f"rejected: {error}", level="WARNING", swap_id=swap_id)
         raise
-    spec = GenerationSpec(
-        generation=generation,
-        usersTopic=users_topic,
-        accountsTopic=accounts_topic,
-        joinType=join_type,
-        start=start,
-        startOffsets=starts,
-        readyOffsets=ends,
-        requestedAt=datetime.now(UTC),
-    )
     keep_spec(layout, spec)
     tell(
         layout,
-        f"generation {generation} requested: {users_topic} and {accounts_topic}, {join_type} join, from {start}",
-        generation=generation,
+        f"generation {spec.generation} requested: {users_topic} and {accounts_topic}, {join_type} join, from {start}",
+        generation=spec.generation,
         swap_id=swap_id,
     )
-    return generation
+    return spec.generation
 
 
 def check_request(settings: Settings, swap: Swap) -> None:
@@ -92,12 +81,24 @@ def check_request(settings: Settings, swap: Swap) -> None:
         parse_moment(swap.start or "")
 
 
-def resolve_positions(reader: TopicReader, topics: list[str], start: str) -> tuple[Offsets, Offsets]:
-    """Where each topic is read from, and where it ends now."""
-    ends = {topic: reader.bounds(topic)[1] for topic in topics}
-    if start in ("latest", "resume"):
-        return ends, ends
-    return {topic: reader.resolve_start(topic, start) for topic in topics}, ends
+def resolve_spec(kafka: dict[str, str], swap: Swap) -> GenerationSpec:
+    """Asks the broker where the topics are read from and where they end now."""
+    topics = [swap.usersTopic or "", swap.accountsTopic or ""]
+    start = swap.start or ""
+    with TopicReader(kafka) as reader:
+        ends = {topic: reader.bounds(topic)[1] for topic in topics}
+        is_end = start in ("latest", "resume")
+        starts = ends if is_end else {topic: reader.resolve_start(topic, start) for topic in topics}
+    return GenerationSpec(
+        generation=swap.generation or 0,
+        usersTopic=topics[0],
+        accountsTopic=topics[1],
+        joinType=swap.joinType or "",
+        start=start,
+        startOffsets=starts,
+        readyOffsets=ends,
+        requestedAt=datetime.now(UTC),
+    )
 
 
 def _number_for(layout: Layout, swap: Swap) -> int:
@@ -172,25 +173,9 @@ def spec_for_driver(
                 "it cannot become another one: ask for a new generation"
             )
         return known
-    check_request(
-        settings,
-        Swap(f"by-hand-{generation}", generation, users_topic, accounts_topic, join_type, start, "hand"),
-    )
-    with TopicReader(kafka) as reader:
-        starts, ends = resolve_positions(reader, [users_topic, accounts_topic], start)
-    return keep_spec(
-        settings.layout,
-        GenerationSpec(
-            generation=generation,
-            usersTopic=users_topic,
-            accountsTopic=accounts_topic,
-            joinType=join_type,
-            start=start,
-            startOffsets=starts,
-            readyOffsets=ends,
-            requestedAt=datetime.now(UTC),
-        ),
-    )
+    swap = Swap(f"by-hand-{generation}", generation, users_topic, accounts_topic, join_type, start, "hand")
+    check_request(settings, swap)
+    return keep_spec(settings.layout, resolve_spec(kafka, swap))
 
 
 def close_generation(settings: Settings, generation: int, *, failed: bool, reason: str) -> str:

@@ -8,17 +8,14 @@ from __future__ import annotations
 import base64
 import signal
 import subprocess
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
 from switchyard.local import broker_config, loopback, processes
 from switchyard.local.jars import broker_jars
 from switchyard.local.java import find_java
-
-POLL_SECONDS = 0.1
+from switchyard.local.sessions import wait_until
 
 
 class Broker:
@@ -80,7 +77,7 @@ class Broker:
         def has_settled() -> bool:
             return loopback.answers_kafka(self.port) or not self.is_running()
 
-        if not _poll(has_settled, deadline_seconds):
+        if not wait_until(has_settled, deadline_seconds):
             raise SwitchyardError(
                 f"the broker on port {self.port} did not answer in {deadline_seconds:g} s: see {self.log}."
             )
@@ -92,9 +89,9 @@ class Broker:
         pid = self._find_pid()
         if pid is not None:
             processes.send(pid, signal.SIGTERM)
-            if not _poll(lambda: self._has_ended(pid), deadline_seconds):
+            if not wait_until(lambda: self._has_ended(pid), deadline_seconds):
                 processes.send(pid, signal.SIGKILL)
-                _poll(lambda: self._has_ended(pid), deadline_seconds)
+                wait_until(lambda: self._has_ended(pid), deadline_seconds)
         self.pid_file.unlink(missing_ok=True)
 
     def _has_ended(self, pid: int) -> bool:
@@ -126,15 +123,6 @@ class Broker:
 
     def _last_log_line(self) -> str:
         return _last_line(self.log.read_text(errors="replace")) if self.log.exists() else "it wrote no log"
-
-
-def _poll(predicate: Callable[[], bool], deadline_seconds: float) -> bool:
-    deadline = time.monotonic() + deadline_seconds
-    while not predicate():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
 
 
 def _draw_cluster_id() -> str:

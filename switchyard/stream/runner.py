@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from switchyard.errors import FencedError
@@ -18,6 +20,7 @@ from switchyard.settings import Settings
 from switchyard.stream import offsets
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
+from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables.progress import Progress, newest_progress, report
 
@@ -32,6 +35,17 @@ class Position:
     batch_id: int
     end: Offsets
     versions: dict[str, int]
+
+
+def collect_if_it_fits(rows: DataFrame) -> pa.Table | None:
+    """The rows of a batch in the driver; None when a few records made more pairs than Spark lets it take."""
+    try:
+        return rows.toArrow().cast(BATCH_SCHEMA)
+    except Py4JJavaError as error:
+        if MAX_RESULT_SIZE not in str(error):
+            raise
+        log.warning("a small batch made too many pairs for the driver; the executors write it")
+        return None
 
 
 class BatchRunner:
@@ -63,8 +77,10 @@ class BatchRunner:
         began = time.monotonic()
         start, end = self._bounds(batch_id)
         self.sink.check_fence()
-        if offsets.count_records(start, end) <= self._small_batch_records:
-            counts = self.sink.commit_arrow(batch_id, rows.toArrow().cast(BATCH_SCHEMA))
+        is_small = offsets.count_records(start, end) <= self._small_batch_records
+        table = collect_if_it_fits(rows) if is_small else None
+        if table is not None:
+            counts = self.sink.commit_arrow(batch_id, table)
         else:
             counts = commit_bulk(self.sink, batch_id, rows)
         self.position = Position(batch_id, end, self.sink.versions())

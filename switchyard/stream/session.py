@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from switchyard.settings import Settings
 from switchyard.stream.decode import DECODE_CONF
 
+MAX_RESULT_SIZE = "spark.driver.maxResultSize"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 
@@ -31,6 +32,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        MAX_RESULT_SIZE: "256m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
 from pyspark.sql import SparkSession
 
-from switchyard.generations import GenerationSpec, keep_spec, resolve_positions
+from switchyard.generations import GenerationSpec, keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS
-from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.stream.audit import Audit, audit_at_newest
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.tables import store
+from switchyard.tables.history import Swap
 from switchyard.tables.writer import claim_attempt
 from tests.topics import Topics
 
@@ -32,18 +31,8 @@ class Stream:
     @classmethod
     def prepare(cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any) -> Stream:
         settings = Settings(root=layout.root, **options)
-        with TopicReader(topics.kafka) as reader:
-            starts, ends = resolve_positions(reader, [topics.users, topics.accounts], "earliest")
-        spec = GenerationSpec(
-            generation=1,
-            usersTopic=topics.users,
-            accountsTopic=topics.accounts,
-            joinType=join_type,
-            start="earliest",
-            startOffsets=starts,
-            readyOffsets=ends,
-            requestedAt=datetime.now(UTC),
-        )
+        swap = Swap("test", 1, topics.users, topics.accounts, join_type, "earliest", "test")
+        spec = resolve_spec(topics.kafka, swap)
         return cls(spark, settings, topics, keep_spec(layout, spec))
 
     def run_attempt(self) -> BatchRunner:

@@ -72,22 +72,26 @@ def test_second_driver_of_a_generation_fences_the_first_out(
     assert_clean(spark, settings)
 
 
-def test_newer_generation_takes_over_and_the_older_retires(
+def ask(settings: Settings, topics: Topics, swap_id: str, join_type: str, start: str) -> int:
+    return request_generation(
+        settings,
+        users_topic=topics.users,
+        accounts_topic=topics.accounts,
+        join_type=join_type,
+        start=start,
+        swap_id=swap_id,
+        requested_by="test",
+        kafka=topics.kafka,
+    )
+
+
+def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
     spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
 ) -> None:
     layout = settings.layout
     topics.send(draw_events(seed=13, count=100))
-    for swap_id, join_type in (("first", "left"), ("second", "asof")):
-        request_generation(
-            settings,
-            users_topic=topics.users,
-            accounts_topic=topics.accounts,
-            join_type=join_type,
-            start="earliest",
-            swap_id=swap_id,
-            requested_by="test",
-            kafka=topics.kafka,
-        )
+    assert ask(settings, topics, "first", "left", "earliest") == 1
+    assert ask(settings, topics, "second", "asof", "earliest") == 2
     with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as old:
         eventually(lambda: (status := read_status(layout)) and status.generation == 1)
         with running_driver(settings, topics, tmp_path, generation=2, join_type="asof") as new:
@@ -114,6 +118,14 @@ def test_newer_generation_takes_over_and_the_older_retires(
     ]
     assert_clean(spark, settings, 1)
     assert_clean(spark, settings, 2)
+    assert ask(settings, topics, "third", "left", "resume") == 1
+    assert ask(settings, topics, "third", "left", "resume") == 1
+    with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as resumed:
+        eventually(lambda: (status := read_status(layout)) and status.generation == 1)
+        eventually(lambda: resumed.has_read(150))
+        resumed.ask_to_stop()
+        assert resumed.wait() == STOPPED
+    assert_clean(spark, settings, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from deltalake import QueryBuilder
 from pyspark.sql import SparkSession
 
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
+from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from tests.events import FIRST_MS, draw_events
@@ -39,6 +41,35 @@ def test_restarted_stream_equals_the_join(
     assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit.samples
     assert audit.rowsCompared > 100
     assert read_joined(layout) == join_with_duckdb(layout, join_type)
+
+
+@pytest.fixture
+def tiny_results(spark: SparkSession) -> Iterator[None]:
+    """Spark lets the driver collect 1 MiB only; it asks its configuration anew for each job."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    before = conf.get(MAX_RESULT_SIZE)
+    conf.set(MAX_RESULT_SIZE, "1m")
+    yield
+    conf.set(MAX_RESULT_SIZE, before)
+
+
+@pytest.mark.usefixtures("tiny_results")
+def test_small_batch_with_too_many_pairs_for_the_driver(
+    spark: SparkSession, layout: Layout, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hot key: 120 users and 120 accounts of one userId in one batch, after one that fits."""
+    stream = Stream.prepare(spark, layout, topics, "left")
+    topics.send([("user", 0, FIRST_MS, {"userId": "hot", "name": "first"})])
+    stream.run_attempt()
+    users = [("user", n % 2, FIRST_MS + n, {"userId": "hot", "name": "x" * 50}) for n in range(120)]
+    accounts = [("account", n % 2, FIRST_MS + n, {"userId": "hot", "accountType": "y" * 50}) for n in range(120)]
+    topics.send([*users, *accounts])
+    stream.run_attempt()
+    assert "too many pairs for the driver" in caplog.text
+    rows = store.read_arrow(layout, "joined", columns=["userOffset", "accountOffset"])
+    assert rows.num_rows == 121 * 120
+    assert rows["accountOffset"].null_count == 0
+    assert stream.audit().is_clean
 
 
 def test_state_retention_bounds_how_far_apart_events_may_be(
