@@ -132,7 +132,7 @@ def compare(folder: str, bootstrap: str, records: int, batch_records: int) -> di
     spec = resolve_spec(kafka, Swap("bench", 1, "users", "accounts", "left", "earliest", "bench"))
     keep_spec(settings.layout, spec)
     spark = start_spark(settings)
-    rows = generation_rows(spark, spec, kafka, settings.max_offsets_per_trigger, None)
+    rows = generation_rows(spark, spec, kafka, settings.max_offsets_per_trigger)
     print("Spark's Delta commands")
     baseline = time_batches(rows, f"{folder}/baseline-checkpoint", SparkDeltaSink(f"{folder}/baseline"))
     print("Switchyard")

@@ -19,6 +19,7 @@ from switchyard.settings import Settings, load_settings
 Command = Callable[[Settings, argparse.Namespace], int]
 Row = dict[str, Any]
 FOLLOW_SECONDS = 1.0
+FOLLOW_ROWS = 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,15 +160,16 @@ def _show_newest(settings: Settings, name: str, options: argparse.Namespace, lin
 
     if options.follow and options.json:
         raise InputError("--follow has no end and --json is one document: use one of them")
-    rows = newest_rows(settings.layout, name, options.limit)
+    looked_at = max(options.limit, FOLLOW_ROWS) if options.follow else options.limit
+    rows = newest_rows(settings.layout, name, looked_at)
     if options.json:
         print_json(rows)
         return 0
-    print_rows(rows, line)
+    print_rows(rows[-options.limit :], line)
     seen = {repr(row) for row in rows}
     while options.follow:
         time.sleep(FOLLOW_SECONDS)
-        rows = newest_rows(settings.layout, name, max(options.limit, 1000))
+        rows = newest_rows(settings.layout, name, looked_at)
         fresh = [row for row in rows if repr(row) not in seen]
         print_rows(fresh, line, header=False)
         seen = {repr(row) for row in rows}
@@ -184,7 +186,8 @@ def run_audit(settings: Settings, options: argparse.Namespace) -> int:
         output = Path(folder) / "audit.json"
         code = run_job(settings, "audit_generation.py", [*wanted, "--output", str(output)], log)
         if not output.exists():
-            raise SwitchyardError(f"the audit could not be made: {_last_error(log)} (all of it in {log})")
+            kind = InputError if code == InputError.exit_code else SwitchyardError
+            raise kind(f"the audit could not be made: {_last_error(log)} (all of it in {log})")
         result = json.loads(output.read_text())
     if options.json:
         print_json(result)

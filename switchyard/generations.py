@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -32,6 +32,8 @@ class GenerationSpec(BaseModel, frozen=True):
     startOffsets: Offsets
     readyOffsets: Offsets
     """The end of the topics when it was asked for: a generation that got there has caught up."""
+    stateRetention: timedelta | None = None
+    """Fixed for the generation's life: a checkpoint cannot change it, and an audit must know it."""
     requestedAt: datetime
 
 
@@ -48,10 +50,11 @@ def request_generation(
 ) -> int:
     """Accepts a generation, with its number and its start position on disk, or records why not and raises."""
     layout = settings.layout
+    swap_id = history.open_swap_id(history.read_history(layout), swap_id)
     swap = Swap(swap_id, None, users_topic, accounts_topic, join_type, start, requested_by)
     try:
         check_request(settings, swap)
-        spec = resolve_spec(kafka, swap)
+        spec = resolve_spec(kafka, swap, settings.state_retention)
         spec = spec.model_copy(update={"generation": _number_for(layout, swap)})
     except InputError as error:
         history.record(layout, swap, Event.REJECTED, str(error))
@@ -81,7 +84,7 @@ def check_request(settings: Settings, swap: Swap) -> None:
         parse_moment(swap.start or "")
 
 
-def resolve_spec(kafka: dict[str, str], swap: Swap) -> GenerationSpec:
+def resolve_spec(kafka: dict[str, str], swap: Swap, retention: timedelta | None = None) -> GenerationSpec:
     """Asks the broker where the topics are read from and where they end now."""
     topics = [swap.usersTopic or "", swap.accountsTopic or ""]
     start = swap.start or ""
@@ -97,6 +100,7 @@ def resolve_spec(kafka: dict[str, str], swap: Swap) -> GenerationSpec:
         start=start,
         startOffsets=starts,
         readyOffsets=ends,
+        stateRetention=retention,
         requestedAt=datetime.now(UTC),
     )
 
@@ -175,7 +179,23 @@ def spec_for_driver(
         return known
     swap = Swap(f"by-hand-{generation}", generation, users_topic, accounts_topic, join_type, start, "hand")
     check_request(settings, swap)
-    return keep_spec(settings.layout, resolve_spec(kafka, swap))
+    return keep_spec(settings.layout, resolve_spec(kafka, swap, settings.state_retention))
+
+
+def close_request(settings: Settings, swap_id: str, reason: str) -> str:
+    """Settles a request that ended before it became a generation, unless it has its outcome already."""
+    layout = settings.layout
+    rows = [row for row in history.read_history(layout) if row["swapId"].partition("~")[0] == swap_id]
+    if rows and rows[-1]["event"] in history.SETTLING:
+        return f"the request was {rows[-1]['event']}: {rows[-1]['detail']}"
+    swap = Swap(**{name: rows[-1][name] for name in Swap.__dataclass_fields__}) if rows else _unknown_swap(swap_id)
+    history.record(layout, swap, Event.FAILED, reason)
+    tell(layout, f"the request failed: {reason}", level="ERROR", generation=swap.generation, swap_id=swap.swapId)
+    return f"the request failed: {reason}"
+
+
+def _unknown_swap(swap_id: str) -> Swap:
+    return Swap(swap_id, None, None, None, None, None, "")
 
 
 def close_generation(settings: Settings, generation: int, *, failed: bool, reason: str) -> str:

@@ -72,8 +72,9 @@ class Workspace:
     def driver_pid(self, generation: int) -> Path:
         return self.run / f"driver-{generation}.pid"
 
-    def kafka_properties(self, generation: int) -> Path:
-        return self.secrets / f"kafka-{generation}.properties"
+    def kafka_properties(self, generation: int, owner: int) -> Path:
+        """One file for each process that starts a driver: an attempt that ends must not take its successor's away."""
+        return self.secrets / f"kafka-{generation}-{owner}.properties"
 
 
 def batch_app_id(generation: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import uuid
@@ -67,5 +68,6 @@ def spark() -> Iterator[SparkSession]:
     }
     session = SparkSession.builder.master("local[2]").appName("tests").config(map=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     yield session
     session.stop()

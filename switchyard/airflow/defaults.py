@@ -14,8 +14,8 @@ DEFAULT_ARGS: dict[str, Any] = {
     "retry_delay": timedelta(seconds=5),
 }
 
-# A generation runs for weeks, and Airflow never forgets a failed try. Until it is ready its own deadline
-# ends it; after that, going on from the checkpoint is right for as long as an outage may last.
+# A generation runs for weeks, and Airflow never forgets a failed try. Going on from the checkpoint is right for as
+# long as an outage may last.
 STREAM_RETRIES = 100
 STREAM_RETRY_DELAY = timedelta(seconds=5)
 

@@ -21,9 +21,9 @@ def request_from_run(params: Mapping[str, Any], run_id: str, user: str | None) -
     from switchyard.generations import request_generation
     from switchyard.kafka.client import client_properties
 
-    kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
     wanted = {name: str(params[name]) for name in ("users_topic", "accounts_topic", "join_type", "start")}
     try:
+        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
         generation = request_generation(
             load_settings(), **wanted, swap_id=run_id, requested_by=f"airflow:{user or 'manual'}", kafka=kafka
         )
@@ -34,9 +34,11 @@ def request_from_run(params: Mapping[str, Any], run_id: str, user: str | None) -
 
 def close_from_run(request: Mapping[str, Any] | None, dag_id: str, run_id: str) -> str:
     """Settles the generation, and fails when its stream failed: Airflow colours a run by its last task."""
+    from switchyard.generations import close_generation, close_request
+
     if request is None:
-        raise AirflowFailException("Preflight refused this request, so no driver was started; see its log.")
-    from switchyard.generations import close_generation
+        found = close_request(load_settings(), run_id, "its preflight did not succeed; see the task's log")
+        raise AirflowFailException(f"No driver was started: {found}")
 
     state = stream_state(dag_id, run_id)
     has_failed = state in FAILED_STATES

@@ -141,7 +141,9 @@ class GenerationSubmitOperator(SparkSubmitOperator):
 
         self.jars = join_jars(spark_jars())
         self.env_vars = submit_environment(os.environ, Path(sys.executable), find_java().path)
-        self.application_args = submit_arguments(request, settings.workspace.kafka_properties(request.generation))
+        self.application_args = submit_arguments(
+            request, settings.workspace.kafka_properties(request.generation, os.getpid())
+        )
         self.name = f"switchyard-generation-{request.generation}"
 
     def _build_hook(self, settings: Settings, request: GenerationRequest) -> GenerationSubmitHook:
@@ -163,7 +165,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         """Written just before the driver starts and removed when it ends: no secret outlives its use."""
         from switchyard.kafka.client import client_properties, write_properties
 
-        path = settings.workspace.kafka_properties(generation)
+        path = settings.workspace.kafka_properties(generation, os.getpid())
         extra = BaseHook.get_connection(self.kafka_conn_id).extra_dejson
         write_properties(path, client_properties(extra))
         try:

@@ -97,15 +97,20 @@ def produce_demo(
             _send(producer, topic, record, failures)
             sent += 1
         producer.poll(0)
-        if failures:
-            raise SwitchyardError(f"a record could not be sent: {failures[0]}")
+        _check(failures)
         if time.monotonic() - told > 5:
             told = time.monotonic()
             tell(sent, told - began)
         time.sleep(min(0.05, 1 / rate))
     if producer.flush(30):
         raise SwitchyardError("the broker did not take all records within 30 s; is it up?")
+    _check(failures)
     return sent
+
+
+def _check(failures: list[str]) -> None:
+    if failures:
+        raise SwitchyardError(f"a record could not be sent: {failures[0]}")
 
 
 def _send(producer: Producer, topic: str, record: DemoRecord, failures: list[str]) -> None:

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +66,7 @@ def audit_at_newest(
     spec, progress = load_spec(layout, generation), newest_progress(layout, generation)
     if spec is None or progress is None:
         raise InputError(f"there is no generation {generation} to audit")
-    return audit_generation(start_spark(), layout, spec, progress, settings.state_retention)
+    return audit_generation(start_spark(), layout, spec, progress)
 
 
 def audit_generation(
@@ -74,10 +74,9 @@ def audit_generation(
     layout: Layout,
     spec: GenerationSpec,
     progress: Progress,
-    retention: timedelta | None = None,
 ) -> Audit:
     tables = {name: _read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
-    expected = JOINS[spec.joinType](tables["users"], tables["accounts"], retention)
+    expected = JOINS[spec.joinType](tables["users"], tables["accounts"], spec.stateRetention)
     compared, missing, extra, samples = _compare(expected, tables["joined"])
     stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
     seen = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,10 +17,12 @@ from pyspark.storagelevel import StorageLevel
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.stream import changes
 from switchyard.stream.changes import JoinedChanges, Side
+from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables import files
 from switchyard.tables.schemas import SCHEMAS
 
+ROW_TYPES = {name: kind for name, kind in BATCH_COLUMNS.items() if name in changes.ROW_SCHEMA.names}
 KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
 
 
@@ -89,15 +92,33 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     if join_type == "inner":
         appended, revised = pairs, old.limit(0)
     elif join_type == "left":
-        appended, revised = pairs.union(_lonely(events, pairs, side)), old.dropDuplicates(KEYS[side])
+        appended, revised = pairs.union(_lonely(events, pairs, side)), _only_keys(old, side)
     else:
         new = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_semi").select(*names)
         appended, revised = new.union(_lonely(events, pairs, side)), old
     with_null_apart = appended.sortWithinPartitions(F.col("accountOffset").isNull(), *KEYS[side])
     added = _write_files(sink, "joined", batch_id, with_null_apart)
-    arrow = revised.toArrow().cast(changes.ROW_SCHEMA)
+    arrow = _bring_to_driver(sink, batch_id, revised)
     empty = changes.ROW_SCHEMA.empty_table()
     sink.commit_joined(batch_id, JoinedChanges(empty, arrow, side, join_type == "left"), added)
+
+
+def _bring_to_driver(sink: BatchSink, batch_id: int, rows: DataFrame) -> pa.Table:
+    """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
+    writer = sink.writers["joined"]
+    folder = f"_revised/{writer.generation}-{writer.attempt}-{batch_id}"
+    rows.write.mode("overwrite").parquet(_uri(writer.folder, folder))
+    try:
+        tables = [writer.folder.read(path).cast(changes.ROW_SCHEMA) for path in writer.folder.list_parquet(folder)]
+    finally:
+        writer.folder.delete_folder(folder)
+    return pa.concat_tables([changes.ROW_SCHEMA.empty_table(), *tables])
+
+
+def _only_keys(rows: DataFrame, side: Side) -> DataFrame:
+    """All that dropping a null row needs."""
+    columns = [name if name in KEYS[side] else F.lit(None).cast(kind).alias(name) for name, kind in ROW_TYPES.items()]
+    return rows.dropDuplicates(KEYS[side]).select(*columns)
 
 
 def _lonely(events: DataFrame, pairs: DataFrame, side: Side) -> DataFrame:

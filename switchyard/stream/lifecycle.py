@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -30,7 +30,7 @@ from switchyard.stream.offsets import has_reached
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
-from switchyard.tables import history
+from switchyard.tables import history, store
 from switchyard.tables.history import Event, Swap
 from switchyard.tables.logs import tell
 from switchyard.tables.status import ACTIVE, Status, flip, read_status
@@ -65,6 +65,8 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         log.info("generation %s has retired; there is nothing to do", spec.generation)
         return End.RETIRED
     attempt = claim_attempt(layout, spec.generation)
+    if history.is_retired(history.read_history(layout), spec.generation):
+        raise FencedError(f"generation {spec.generation} retired while attempt {attempt} was starting")
     history.record(layout, swap, Event.STARTING, f"attempt {attempt}")
     tell(layout, f"attempt {attempt} is starting", generation=spec.generation, swap_id=swap.swapId)
     stop = threading.Event()
@@ -72,7 +74,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         runner = BatchRunner(settings, spec, attempt)
         runner.report_alive()
         spark = start_session(settings, f"switchyard generation {spec.generation}")
-        rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger, settings.state_retention)
+        rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger)
         query = (
             rows.writeStream.queryName(f"generation-{spec.generation}")
             .foreachBatch(runner)
@@ -86,9 +88,10 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
 
 def _known_swap(layout: Layout, spec: GenerationSpec) -> Swap:
     """The swap of a generation; one started by hand gets a request of its own, so that it has a history too."""
-    known = history.find_swap(history.read_history(layout), spec.generation)
+    rows = history.read_history(layout)
+    known = history.find_swap(rows, spec.generation)
     if known is not None:
-        return known
+        return _reopened(layout, rows, known)
     swap = Swap(
         f"by-hand-{spec.generation}",
         spec.generation,
@@ -100,6 +103,14 @@ def _known_swap(layout: Layout, spec: GenerationSpec) -> Swap:
     )
     history.record(layout, swap, Event.REQUESTED, "the job was started by hand")
     return swap
+
+
+def _reopened(layout: Layout, rows: list[store.Row], swap: Swap) -> Swap:
+    """A swap that was given up and is started again by hand is a new request, with an outcome of its own."""
+    again = replace(swap, swapId=history.open_swap_id(rows, swap.swapId))
+    if again != swap:
+        history.record(layout, again, Event.REQUESTED, f"{swap.swapId} is started again")
+    return again
 
 
 @contextlib.contextmanager
@@ -129,6 +140,7 @@ class _Stopper:
     runner: BatchRunner
 
     def close(self) -> None:
+        self.runner.stopping.set()
         with self.runner.busy:
             self.query.stop()
 
@@ -144,6 +156,7 @@ class _Watch:
     reader: TopicReader
     stop: threading.Event
     is_ready: bool = False
+    is_applied: bool = False
     lingers_since: float | None = None
     _due: dict[str, float] = field(default_factory=dict)
 
@@ -211,6 +224,8 @@ class _Watch:
         place = self._place(status)
         if place is Place.BUILDING:
             self._advance(status)
+        if place is Place.ACTIVE and not self.is_applied:
+            self._confirm_applied()
         if place is not Place.REPLACED:
             self.lingers_since = None
             return None
@@ -244,7 +259,12 @@ class _Watch:
             epoch=0,
         )
         if flip(self.layout, status.epoch if status else 0, wanted):
-            history.record(self.layout, self.swap, Event.APPLIED, f"generation {self.generation} is active")
+            self._confirm_applied()
+
+    def _confirm_applied(self) -> None:
+        """Also by a later attempt: the one that flipped may have died before it could say so."""
+        self.is_applied = True
+        if history.record(self.layout, self.swap, Event.APPLIED, f"generation {self.generation} is active"):
             self._tell(f"flipped: generation {self.generation} is active")
 
     def _linger(self, status: Status | None) -> End | None:
@@ -262,8 +282,8 @@ class _Watch:
         return End.RETIRED
 
     def _retire(self, by: str) -> None:
+        _Stopper(self.query, self.runner).close()
         with self.runner.busy:
-            self.query.stop()
             history.record(self.layout, self.swap, Event.SUPERSEDED, f"{by} before it was active")
             history.record(self.layout, self.swap, Event.RETIRED, by)
             claim_attempt(self.layout, self.generation)

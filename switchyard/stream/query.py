@@ -102,10 +102,9 @@ def generation_rows(
     spec: GenerationSpec,
     kafka: Mapping[str, str],
     max_offsets: int,
-    retention: timedelta | None,
 ) -> DataFrame:
     users, accounts = (
         read_topic(spark, topic, kafka, spec.startOffsets, max_offsets)
         for topic in (spec.usersTopic, spec.accountsTopic)
     )
-    return batch_rows(users, accounts, spec.joinType, retention)
+    return batch_rows(users, accounts, spec.joinType, spec.stateRetention)

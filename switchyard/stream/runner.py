@@ -12,7 +12,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
-from switchyard.errors import FencedError
+from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.kafka.topics import Offsets
 from switchyard.layout import Layout
@@ -58,6 +58,9 @@ class BatchRunner:
         self.sink = BatchSink(settings.layout, spec, attempt)
         self._first_versions = self.sink.versions()
         self.busy = threading.Lock()
+        self.stopping = threading.Event()
+        # A heartbeat must not come after a batch's row and tell the position before it.
+        self._reporting = threading.Lock()
         self.position = self._last_position()
         self.fenced: FencedError | None = None
         self.reported_at = 0.0
@@ -66,12 +69,21 @@ class BatchRunner:
         self._small_batch_records = settings.small_batch_records
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        with self.busy:
-            try:
-                self._run(rows, batch_id)
-            except FencedError as error:
-                self.fenced = error
-                raise
+        """A batch that Spark begins while the query is being stopped must give way, or both would wait for ever."""
+        while not self.busy.acquire(timeout=0.1):
+            self._give_way()
+        try:
+            self._give_way()
+            self._run(rows, batch_id)
+        except FencedError as error:
+            self.fenced = error
+            raise
+        finally:
+            self.busy.release()
+
+    def _give_way(self) -> None:
+        if self.stopping.is_set():
+            raise SwitchyardError("the driver is stopping; this batch is for the next attempt")
 
     def _run(self, rows: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
@@ -83,9 +95,10 @@ class BatchRunner:
             counts = self.sink.commit_arrow(batch_id, table)
         else:
             counts = commit_bulk(self.sink, batch_id, rows)
-        self.position = Position(batch_id, end, self.sink.versions())
         seconds = time.monotonic() - began
-        self._report(counts, seconds, offsets.to_json(start))
+        with self._reporting:
+            self.position = Position(batch_id, end, self.sink.versions())
+            self._write_report(counts, seconds, offsets.to_json(start))
         if time.monotonic() - self._logged_at > LOG_SECONDS:
             self._logged_at = time.monotonic()
             log.info("batch %s: %s records in %.1f s", batch_id, counts.input_rows, seconds)
@@ -107,9 +120,10 @@ class BatchRunner:
 
     def report_alive(self) -> None:
         """A heartbeat, also in the middle of a batch: the last position once more."""
-        self._report(Counts(0, 0, 0), 0.0, None)
+        with self._reporting:
+            self._write_report(Counts(0, 0, 0), 0.0, None)
 
-    def _report(self, counts: Counts, seconds: float, start: str | None) -> None:
+    def _write_report(self, counts: Counts, seconds: float, start: str | None) -> None:
         position = self.position or Position(-1, {}, self._first_versions)
         versions = position.versions
         report(

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from deltalake import DeltaTable
 
+from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.tables import store
 
@@ -58,6 +59,13 @@ def has_event(rows: Iterable[store.Row], swap: Swap, event: Event) -> bool:
     return any(row["swapId"] == swap.swapId and row["event"] == event for row in rows)
 
 
+def open_swap_id(rows: list[store.Row], swap_id: str) -> str:
+    """The id itself, or the next free one when what it names has ended without being applied."""
+    ended = {row["swapId"] for row in rows if row["event"] in SETTLING - {Event.APPLIED}}
+    candidates = [swap_id, *(f"{swap_id}~{number}" for number in range(2, len(ended) + 3))]
+    return next(candidate for candidate in candidates if candidate not in ended)
+
+
 def is_retired(rows: Iterable[store.Row], generation: int) -> bool:
     """Whether the last that was heard of a generation is its end."""
     events = [row["event"] for row in rows if row["generation"] == generation]
@@ -82,6 +90,8 @@ def allocate_generation(layout: Layout, swap: Swap, detail: str, resumed: int | 
         if asked:
             given = int(asked[0]["generation"])
             return None
+        if resumed is not None and not is_retired(sorted(rows, key=lambda row: row["at"]), resumed):
+            raise InputError(f"generation {resumed} was resumed by another request a moment ago")
         used = [int(row["generation"]) for row in rows if row["generation"] is not None]
         given = resumed or 1 + max(used, default=0)
         return store.Change(rows=[_event_row(swap, Event.REQUESTED, detail, generation=given)])

@@ -99,9 +99,9 @@ def _oldest_stamp_needed(
         files = files.filter(pc.equal(files["partition.generation"], generation))
     if not all(f"{end}.{stamp}" in files.column_names for stamp in stamps for end in ("min", "max")):
         return None
-    first, last = (
-        pc.max_element_wise(*[files[f"{end}.{stamp}"].cast(pa.int64()) for stamp in stamps]) for end in ("min", "max")
-    )
+    # A row may lack one of the stamps, so only the least of the firsts is sure to be a lower bound.
+    first = pc.min_element_wise(*[files[f"min.{stamp}"].cast(pa.int64()) for stamp in stamps])
+    last = pc.max_element_wise(*[files[f"max.{stamp}"].cast(pa.int64()) for stamp in stamps])
     if files.num_rows == 0 or first.null_count or files["num_records"].null_count:
         return None
     order = pc.sort_indices(last, sort_keys=[("", "descending")])

@@ -47,9 +47,8 @@ def report(layout: Layout, progress: Progress) -> None:
 
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
-    """The last row of the newest attempt."""
-    rows = _rows_since_newest(layout, generation, timedelta())
-    return max(rows, key=lambda row: (row.attempt, row.at), default=None)
+    """The last row of the newest attempt, whatever a replaced one may still have to say."""
+    return max(_rows_since_newest(layout, generation, timedelta()), key=lambda row: row.at, default=None)
 
 
 def recent_rate(layout: Layout, generation: int) -> float:
@@ -59,7 +58,10 @@ def recent_rate(layout: Layout, generation: int) -> float:
 
 
 def _rows_since_newest(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
-    """Rows not older than the newest file's first row less a window. Opens only these files, by their statistics."""
+    """Rows of the newest attempt not older than its newest file's first row less a window.
+
+    Opens only these files, by their statistics.
+    """
     if not store.has_table(layout, "progress"):
         return []
     table = store.open_table(layout, "progress")
@@ -67,7 +69,10 @@ def _rows_since_newest(layout: Layout, generation: int, window: timedelta) -> li
     files = files.filter(pc.equal(files["partition.generation"], generation))
     if files.num_rows == 0:
         return []
-    newest = pc.field("at") >= pa.scalar(pc.max(files["min.at"]).as_py() - window, TIMESTAMP)
+    attempt = pc.max(files["max.attempt"])
+    files = files.filter(pc.equal(files["max.attempt"], attempt))
+    since = pa.scalar(pc.max(files["min.at"]).as_py() - window, TIMESTAMP)
+    newest = (pc.field("attempt") == attempt) & (pc.field("at") >= since)
     rows = store.read_snapshot(table, "progress", generation=generation, where=newest).to_pylist()
     return [Progress(**row) for row in rows]
 

@@ -1,7 +1,8 @@
 """The streaming job with a SIGKILL built in: the driver dies for real at the point named by CRASH_POINT.
 
 `<table>:before` dies before the commit of that table in the second batch, `<table>:after` right after it,
-`<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them.
+`<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them,
+`applied:before` after the flip, before the history knows of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from switchyard.layout import PROJECT
 from switchyard.stream import runner
+from switchyard.tables import history
 from switchyard.tables.writer import TableWriter
 
 FIRST_BATCH = 1
@@ -53,6 +55,16 @@ def crash_in_report(report: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def crash_before_applied(record: Callable[..., bool]) -> Callable[..., bool]:
+    def wrapped(layout: Any, swap: Any, event: Any, detail: str = "") -> bool:
+        if place == "applied" and event == history.Event.APPLIED:
+            die()
+        return record(layout, swap, event, detail)
+
+    return wrapped
+
+
+history.record = crash_before_applied(history.record)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
 runner.report = crash_in_report(runner.report)
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -32,7 +32,7 @@ class Stream:
     def prepare(cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any) -> Stream:
         settings = Settings(root=layout.root, **options)
         swap = Swap("test", 1, topics.users, topics.accounts, join_type, "earliest", "test")
-        spec = resolve_spec(topics.kafka, swap)
+        spec = resolve_spec(topics.kafka, swap, settings.state_retention)
         return cls(spark, settings, topics, keep_spec(layout, spec))
 
     def run_attempt(self) -> BatchRunner:
@@ -43,7 +43,6 @@ class Stream:
             self.spec,
             self.topics.kafka,
             self.settings.max_offsets_per_trigger,
-            self.settings.state_retention,
         )
         query = (
             rows.writeStream.foreachBatch(runner)

@@ -22,7 +22,14 @@ from tests.topics import Topics
 from tests.waiting import eventually
 
 FENCED, KILLED, STOPPED = 75, 137, 143
-CRASH_POINTS = ("users:before", "accounts:written", "joined:before", "joined:after", "progress:before")
+CRASH_POINTS = (
+    "applied:before",
+    "users:before",
+    "accounts:written",
+    "joined:before",
+    "joined:after",
+    "progress:before",
+)
 
 
 @pytest.fixture
@@ -52,6 +59,8 @@ def test_killed_at_every_point_nothing_is_lost_or_double(
     progress = newest_progress(settings.layout, 1)
     assert progress is not None
     assert progress.attempt == len(CRASH_POINTS) + 1
+    events_of_swap = [row["event"] for row in history.read_history(settings.layout)]
+    assert events_of_swap == [Event.REQUESTED, Event.STARTING, Event.READY, Event.APPLIED]
     assert_clean(spark, settings)
 
 

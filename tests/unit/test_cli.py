@@ -73,6 +73,28 @@ def test_follow_and_json_exclude_each_other(root: Layout, capsys: pytest.Capture
     assert main(["logs", "--follow", "--json"]) == 2
 
 
+def test_follow_shows_the_last_rows_and_then_only_new_ones(
+    root: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add_line(second: int) -> None:
+        moment = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
+        store.append_rows(root, "logs", [{"ts": moment, "level": "INFO", "msg": str(second)}])
+
+    rounds = iter([20, None])
+
+    def wait(_: float) -> None:
+        second = next(rounds)
+        if second is None:
+            raise KeyboardInterrupt
+        add_line(second)
+
+    for second in range(6):
+        add_line(second)
+    monkeypatch.setattr("switchyard.cli.time.sleep", wait)
+    assert main(["logs", "--limit", "2", "--follow"]) == 130
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["4", "5", "20"]
+
+
 def test_bad_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("SWITCHYARD_KAFKA_PORT", "ninety")
     assert main(["status"]) == 2

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from switchyard.errors import InputError
+from switchyard.generations import close_request
 from switchyard.layout import Layout
 from switchyard.overview import describe_status, judge_heartbeat
 from switchyard.settings import Settings
@@ -66,8 +67,7 @@ def test_numbers_are_given_once_and_kept(layout: Layout) -> None:
     assert history.allocate_generation(layout, SWAP, "") == 1
     assert history.allocate_generation(layout, replace(SWAP, swapId="s-2"), "") == 2
     assert history.allocate_generation(layout, SWAP, "") == 1
-    assert history.allocate_generation(layout, replace(SWAP, swapId="s-3"), "", resumed=1) == 1
-    assert history.allocate_generation(layout, replace(SWAP, swapId="s-4"), "") == 3
+    assert history.allocate_generation(layout, replace(SWAP, swapId="s-3"), "") == 3
 
 
 def test_a_swap_has_one_outcome(layout: Layout) -> None:
@@ -76,6 +76,34 @@ def test_a_swap_has_one_outcome(layout: Layout) -> None:
     assert history.record(layout, SWAP, Event.RETIRED)
     assert not history.record(layout, SWAP, Event.RETIRED)
     assert [row["event"] for row in history.read_history(layout)] == ["APPLIED", "RETIRED"]
+
+
+def test_what_was_refused_and_is_asked_again_gets_an_id_of_its_own(layout: Layout) -> None:
+    assert history.open_swap_id([], "s-1") == "s-1"
+    history.record(layout, SWAP, Event.REJECTED)
+    rows = history.read_history(layout)
+    assert history.open_swap_id(rows, "s-1") == "s-1~2"
+    history.record(layout, replace(SWAP, swapId="s-1~2"), Event.APPLIED)
+    assert history.open_swap_id(history.read_history(layout), "s-1") == "s-1~2"
+
+
+def test_only_a_retired_generation_can_be_resumed(layout: Layout) -> None:
+    swap = replace(SWAP, generation=history.allocate_generation(layout, SWAP, ""))
+    with pytest.raises(InputError, match="was resumed by another request"):
+        history.allocate_generation(layout, replace(SWAP, swapId="s-2"), "", resumed=1)
+    history.record(layout, swap, Event.RETIRED)
+    assert history.allocate_generation(layout, replace(SWAP, swapId="s-2"), "", resumed=1) == 1
+    with pytest.raises(InputError, match="was resumed by another request"):
+        history.allocate_generation(layout, replace(SWAP, swapId="s-3"), "", resumed=1)
+
+
+def test_a_request_that_ended_early_is_settled_once(layout: Layout) -> None:
+    settings = Settings(root=layout.root)
+    assert close_request(settings, "run-1", "no broker") == "the request failed: no broker"
+    assert close_request(settings, "run-1", "no broker") == "the request was FAILED: no broker"
+    history.record(layout, replace(SWAP, swapId="run-2"), Event.REJECTED, "no such topic")
+    assert close_request(settings, "run-2", "no broker") == "the request was REJECTED: no such topic"
+    assert [row["event"] for row in history.read_history(layout)] == [Event.FAILED, Event.REJECTED]
 
 
 def test_order_of_requests_counts_and_not_their_numbers() -> None:
@@ -99,6 +127,14 @@ def test_newest_progress_is_the_last_of_the_newest_attempt(layout: Layout) -> No
     assert found is not None
     assert (found.attempt, found.batchId) == (2, 9)
     assert newest_progress(layout, 2) is None
+
+
+def test_a_replaced_attempt_that_still_reports_is_not_listened_to(layout: Layout) -> None:
+    report(layout, progress_row(attempt=2, batchId=11, at=NOW))
+    report(layout, progress_row(attempt=1, batchId=10, at=NOW + timedelta(seconds=1)))
+    found = newest_progress(layout, 1)
+    assert found is not None
+    assert (found.attempt, found.batchId) == (2, 11)
 
 
 def test_a_batch_that_was_reported_twice_counts_once(layout: Layout) -> None:
@@ -126,6 +162,26 @@ def test_newest_rows_come_from_any_file(layout: Layout) -> None:
         moment = NOW + timedelta(seconds=second)
         store.append_rows(layout, "logs", [{"ts": moment, "level": "INFO", "msg": str(second)}])
     assert [row["msg"] for row in names.newest_rows(layout, "orchestrator_logs", 3)] == ["3", "4", "9"]
+
+
+def test_newest_joined_rows_are_found_when_a_side_is_missing(layout: Layout) -> None:
+    """As asof writes them: rows with and without a user in one file."""
+    rows = [
+        {
+            "generation": 1,
+            "userId": "a",
+            "accountTs": NOW + timedelta(seconds=n),
+            "accountPartition": 0,
+            "accountOffset": n,
+        }
+        | ({"userTs": NOW + timedelta(seconds=20)} if n == 0 else {})
+        for n in range(20)
+    ]
+    store.append_rows(layout, "joined", rows)
+    flip(layout, 0, FIRST)
+    report(layout, progress_row(joinedVersion=1))
+    found = names.newest_rows(layout, "final_ui", 10)
+    assert [row["accountOffset"] for row in found] == [*range(11, 20), 0]
 
 
 def test_unknown_name_says_which_there_are(layout: Layout) -> None:
