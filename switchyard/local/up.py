@@ -133,7 +133,7 @@ def _tell_news(state: State, told: set[str], tell: Say) -> None:
 def describe_ready(settings: Settings, state: State) -> Iterator[str]:
     yield f"ready: {state.message}"
     yield f"  Airflow   {airflow.airflow_url(settings)}"
-    yield f"  user      {airflow.USER}, password in {airflow.password_file(settings.workspace)}"
+    yield f"  user      {airflow.USER}, password in {os.path.relpath(airflow.password_file(settings.workspace))}"
     yield f"  Kafka     {settings.bootstrap}"
     command = find_command()
     yield f"  try       {command} status"
