@@ -185,7 +185,7 @@ def spec_for_driver(
 def close_request(settings: Settings, swap_id: str, reason: str) -> str:
     """Settles a request that ended before it became a generation, unless it has its outcome already."""
     layout = settings.layout
-    rows = [row for row in history.read_history(layout) if row["swapId"].partition("~")[0] == swap_id]
+    rows = [row for row in history.read_history(layout) if history.first_swap_id(row["swapId"]) == swap_id]
     if rows and rows[-1]["event"] in history.SETTLING:
         return f"the request was {rows[-1]['event']}: {rows[-1]['detail']}"
     swap = Swap(**{name: rows[-1][name] for name in Swap.__dataclass_fields__}) if rows else _unknown_swap(swap_id)

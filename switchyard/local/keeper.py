@@ -11,10 +11,10 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import generation_run_id
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.settings import Settings
-from switchyard.tables.history import Event, read_history
+from switchyard.tables.history import Event, first_swap_id, read_history
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
-from switchyard.tables.store import Row, has_table, open_table
+from switchyard.tables.store import Row, has_table, list_files, open_table
 
 DAG_ID = "switchyard_generation"
 STREAM_TASK = "stream"
@@ -96,8 +96,7 @@ class Keeper:
     def _has_rows(self, generation: int) -> bool:
         if not has_table(self._layout, "joined"):
             return False
-        table = open_table(self._layout, "joined")
-        return bool(table.file_uris(partition_filters=[("generation", "=", str(generation))]))
+        return bool(list_files(self._layout, "joined", open_table(self._layout, "joined").version(), generation))
 
     def _find_wanted(self) -> Wanted:
         status = read_status(self._layout)
@@ -105,7 +104,7 @@ class Keeper:
         if status is None:
             return self._find_first(rows)
         asked = [r for r in rows if r["generation"] == status.generation and r["event"] == Event.REQUESTED]
-        run_id = str(asked[-1]["swapId"]) if asked else generation_run_id(status.generation)
+        run_id = first_swap_id(asked[-1]["swapId"]) if asked else generation_run_id(status.generation)
         start = str(asked[-1]["start"] or "latest") if asked else "latest"
         conf = _conf(status.usersTopic, status.accountsTopic, status.joinType, start)
         return Wanted(run_id, conf, status.generation)
@@ -122,7 +121,7 @@ class Keeper:
 
     def _explain(self, run_id: str, state: str | None) -> str:
         outcomes = {Event.REJECTED, Event.FAILED}
-        rows = [row for row in read_history(self._layout) if row["swapId"] == run_id]
+        rows = [row for row in read_history(self._layout) if first_swap_id(row["swapId"]) == run_id]
         details = [str(row["detail"]) for row in rows if row["event"] in outcomes and row["detail"]]
         logs = self._settings.workspace.airflow / "logs" / f"dag_id={DAG_ID}" / f"run_id={run_id}"
         return f"run {run_id} ended as {state}: {details[-1] if details else 'no reason given'} (logs: {logs})."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -64,6 +65,11 @@ def open_swap_id(rows: list[store.Row], swap_id: str) -> str:
     ended = {row["swapId"] for row in rows if row["event"] in SETTLING - {Event.APPLIED}}
     candidates = [swap_id, *(f"{swap_id}~{number}" for number in range(2, len(ended) + 3))]
     return next(candidate for candidate in candidates if candidate not in ended)
+
+
+def first_swap_id(swap_id: str) -> str:
+    """The id that was asked for first: `run~3` is the third try of `run`."""
+    return re.sub(r"~\d+$", "", swap_id)
 
 
 def is_retired(rows: Iterable[store.Row], generation: int) -> bool:

@@ -85,6 +85,7 @@ def test_what_was_refused_and_is_asked_again_gets_an_id_of_its_own(layout: Layou
     assert history.open_swap_id(rows, "s-1") == "s-1~2"
     history.record(layout, replace(SWAP, swapId="s-1~2"), Event.APPLIED)
     assert history.open_swap_id(history.read_history(layout), "s-1") == "s-1~2"
+    assert [history.first_swap_id(name) for name in ("s-1", "s-1~2", "a~b", "a~b~12")] == ["s-1", "s-1", "a~b", "a~b"]
 
 
 def test_only_a_retired_generation_can_be_resumed(layout: Layout) -> None:
