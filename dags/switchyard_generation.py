@@ -14,8 +14,8 @@ one before it lingers a few seconds and retires.
 **When it runs.** Only when it is triggered: by hand with the form, or by `switchyard up`.
 
 **Is it safe to run again?** Yes. Clearing `stream` stops its driver after the batch in hand and resumes
-from the same checkpoint; every batch is written once. Clearing the whole run keeps its number. A new
-trigger is a new generation.
+from the same checkpoint; every batch is written once. Clearing the whole run keeps its number, unless it had
+failed: then it asks again. A new trigger is a new generation.
 
 **How to stop it.** Mark `stream` as failed or successful: the driver finishes its batch and ends. A
 replaced generation ends by itself, and its run turns green.
