@@ -17,7 +17,7 @@ FIRST_NAMES = (
     "Ada",
     "Alan",
     "Barbara",
-    "Claude",
+    "Donald",
     "Edsger",
     "Frances",
     "Grace",
