@@ -60,10 +60,10 @@ class Place(enum.Enum):
 
 def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> End:
     layout = settings.layout
-    swap = _known_swap(layout, spec)
     if history.is_retired(history.read_history(layout), spec.generation):
         log.info("generation %s has retired; there is nothing to do", spec.generation)
         return End.RETIRED
+    swap = _known_swap(layout, spec)
     attempt = claim_attempt(layout, spec.generation)
     if history.is_retired(history.read_history(layout), spec.generation):
         raise FencedError(f"generation {spec.generation} retired while attempt {attempt} was starting")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.errors import InputError
-from switchyard.generations import request_generation
+from switchyard.generations import load_spec, request_generation
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
+from switchyard.stream.lifecycle import End, run_generation
 from switchyard.tables import history, store
 from switchyard.tables.history import Event
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
-from tests.events import draw_events
+from tests.events import FIRST_MS, draw_events
 from tests.stream.driver import running_driver
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -135,6 +137,31 @@ def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
         resumed.ask_to_stop()
         assert resumed.wait() == STOPPED
     assert_clean(spark, settings, 1)
+
+
+def test_a_driver_started_again_after_its_generation_retired_does_nothing(settings: Settings, topics: Topics) -> None:
+    """Also when it was superseded before it was active: that must not be taken for a new request."""
+    ask(settings, topics, "first", "left", "latest")
+    spec = load_spec(settings.layout, 1)
+    swap = history.find_swap(history.read_history(settings.layout), 1)
+    assert spec is not None
+    assert swap is not None
+    for event in (Event.SUPERSEDED, Event.RETIRED):
+        history.record(settings.layout, swap, event)
+    before = history.read_history(settings.layout)
+    assert run_generation(settings, spec, topics.kafka) is End.RETIRED
+    assert history.read_history(settings.layout) == before
+
+
+def test_a_timestamp_starts_at_the_first_record_not_before_it(settings: Settings, topics: Topics) -> None:
+    for second in (0, 10, 20):
+        topics.send([("user", 0, FIRST_MS + second * 1000, {"userId": "a"})])
+    moment = datetime.fromtimestamp(FIRST_MS / 1000 + 5, UTC).isoformat()
+    ask(settings, topics, "timed", "left", moment)
+    spec = load_spec(settings.layout, 1)
+    assert spec is not None
+    assert spec.startOffsets == {topics.users: {0: 1, 1: 0}, topics.accounts: {0: 0, 1: 0}}
+    assert spec.readyOffsets == {topics.users: {0: 3, 1: 0}, topics.accounts: {0: 0, 1: 0}}
 
 
 @pytest.mark.parametrize(
