@@ -188,14 +188,10 @@ def close_request(settings: Settings, swap_id: str, reason: str) -> str:
     rows = [row for row in history.read_history(layout) if history.first_swap_id(row["swapId"]) == swap_id]
     if rows and rows[-1]["event"] in history.SETTLING:
         return f"the request was {rows[-1]['event']}: {rows[-1]['detail']}"
-    swap = Swap(**{name: rows[-1][name] for name in Swap.__dataclass_fields__}) if rows else _unknown_swap(swap_id)
+    swap = history.swap_of(rows[-1]) if rows else Swap(swap_id, None, None, None, None, None, "")
     history.record(layout, swap, Event.FAILED, reason)
     tell(layout, f"the request failed: {reason}", level="ERROR", generation=swap.generation, swap_id=swap.swapId)
     return f"the request failed: {reason}"
-
-
-def _unknown_swap(swap_id: str) -> Swap:
-    return Swap(swap_id, None, None, None, None, None, "")
 
 
 def close_generation(settings: Settings, generation: int, *, failed: bool, reason: str) -> str:

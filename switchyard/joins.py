@@ -13,8 +13,6 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-USER_COLUMNS = ("userId", "name", "email", "age", "userTs", "userPartition", "userOffset")
-ACCOUNT_COLUMNS = ("accountType", "balance", "accountTs", "accountPartition", "accountOffset")
 JOINED_COLUMNS = (
     "userId",
     "name",

@@ -12,10 +12,9 @@ import uuid
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
-from switchyard.local import broker_config, loopback, processes
+from switchyard.local import broker_config, loopback, processes, sessions
 from switchyard.local.jars import broker_jars
 from switchyard.local.java import find_java
-from switchyard.local.sessions import wait_until
 
 
 class Broker:
@@ -77,7 +76,7 @@ class Broker:
         def has_settled() -> bool:
             return loopback.answers_kafka(self.port) or not self.is_running()
 
-        if not wait_until(has_settled, deadline_seconds):
+        if not sessions.wait_until(has_settled, deadline_seconds):
             raise SwitchyardError(
                 f"the broker on port {self.port} did not answer in {deadline_seconds:g} s: see {self.log}."
             )
@@ -88,10 +87,10 @@ class Broker:
         """Asks the broker to end, and ends it if it has not by the deadline. Fine when it is not running."""
         pid = self._find_pid()
         if pid is not None:
-            processes.send(pid, signal.SIGTERM)
-            if not wait_until(lambda: self._has_ended(pid), deadline_seconds):
-                processes.send(pid, signal.SIGKILL)
-                wait_until(lambda: self._has_ended(pid), deadline_seconds)
+            sessions.send([pid], signal.SIGTERM)
+            if not sessions.wait_until(lambda: self._has_ended(pid), deadline_seconds):
+                sessions.send([pid], signal.SIGKILL)
+                sessions.wait_until(lambda: self._has_ended(pid), deadline_seconds)
         self.pid_file.unlink(missing_ok=True)
 
     def _has_ended(self, pid: int) -> bool:

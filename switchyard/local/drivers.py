@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,7 +29,7 @@ def choose_targets(found: list[int], known: set[int], session_of: Callable[[int]
 def stop_drivers(workspace: Workspace, deadline_seconds: float) -> None:
     """Drivers finish their batch and end; what has not ended by the deadline is ended."""
     found = find_drivers(workspace)
-    sessions.send(choose_targets(found, _known_pids(workspace), _session_of), signal.SIGTERM)
+    sessions.send(choose_targets(found, _known_pids(workspace), sessions.session_of), signal.SIGTERM)
     if not sessions.wait_until(lambda: not find_drivers(workspace), deadline_seconds):
         sessions.send(find_drivers(workspace), signal.SIGKILL)
         sessions.wait_until(lambda: not find_drivers(workspace), 5)
@@ -46,10 +45,3 @@ def _known_pids(workspace: Workspace) -> set[int]:
         with suppress(OSError, ValueError):
             known.add(int(path.read_text()))
     return known
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 
@@ -33,9 +31,3 @@ def is_alive(pid: int) -> bool:
         return state not in "ZX" or threads > 1
     answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True)
     return answer.returncode == 0 and not answer.stdout.strip().startswith("Z")
-
-
-def send(pid: int, number: int) -> None:
-    """A process that has ended in the meantime is what a signal to end it was meant to reach."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)

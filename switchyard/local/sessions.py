@@ -24,7 +24,7 @@ def list_pids() -> list[int]:
 def members(sessions: Iterable[int]) -> list[int]:
     """Living processes of these sessions. One that has ended and only waits to be reaped does not count."""
     wanted = set(sessions)
-    return [pid for pid in list_pids() if _session(pid) in wanted and not is_zombie(pid)]
+    return [pid for pid in list_pids() if session_of(pid) in wanted and not is_zombie(pid)]
 
 
 def is_alive(pid: int) -> bool:
@@ -69,7 +69,7 @@ def end_sessions(sessions: Iterable[int], deadline_seconds: float) -> None:
         wait_until(lambda: not members(wanted), 5)
 
 
-def _session(pid: int) -> int | None:
+def session_of(pid: int) -> int | None:
     try:
         return os.getsid(pid)
     except OSError:

@@ -53,7 +53,11 @@ def read_history(layout: Layout) -> list[store.Row]:
 def find_swap(rows: Iterable[store.Row], generation: int) -> Swap | None:
     """The newest swap that asked for a generation (a resumed one was asked for more than once)."""
     asked = [row for row in rows if row["generation"] == generation and row["event"] == Event.REQUESTED]
-    return Swap(**{name: asked[-1][name] for name in Swap.__dataclass_fields__}) if asked else None
+    return swap_of(asked[-1]) if asked else None
+
+
+def swap_of(row: store.Row) -> Swap:
+    return Swap(**{name: row[name] for name in Swap.__dataclass_fields__})
 
 
 def has_event(rows: Iterable[store.Row], swap: Swap, event: Event) -> bool:

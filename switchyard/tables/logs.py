@@ -25,8 +25,3 @@ def tell(
     _console.log(logging.getLevelName(level), "%s", msg)
     row = {"ts": datetime.now(UTC), "level": level, "msg": msg, "generation": generation, "swapId": swap_id}
     store.append_rows(layout, "logs", [row])
-
-
-def read_logs(layout: Layout) -> list[store.Row]:
-    """Every line, newest last."""
-    return sorted(store.read_rows(layout, "logs"), key=lambda row: row["ts"])

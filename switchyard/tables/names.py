@@ -14,7 +14,7 @@ from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
-from switchyard.tables.schemas import SCHEMAS, TIMESTAMP
+from switchyard.tables.schemas import TIMESTAMP
 from switchyard.tables.status import read_status
 
 ACTIVE_NAMES = {
@@ -64,15 +64,6 @@ def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | No
     if progress is None:
         return None
     return store.open_table(layout, table, progress.version_of(table)), progress.generation
-
-
-def read_stable(layout: Layout, name: str) -> pa.Table:
-    """All rows that a stable name means now, at versions that belong together."""
-    table = resolve_name(name)
-    found = open_stable(layout, name)
-    if found is None:
-        return SCHEMAS[table].empty_table()
-    return store.read_snapshot(found[0], table, generation=found[1])
 
 
 def newest_rows(layout: Layout, name: str, limit: int) -> list[store.Row]:

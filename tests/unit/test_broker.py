@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.errors import SwitchyardError
-from switchyard.local import broker_config, loopback, processes
+from switchyard.local import broker_config, loopback, processes, sessions
 from switchyard.local.broker import Broker
 
 
@@ -82,9 +82,9 @@ def test_a_process_that_is_gone_has_no_command() -> None:
 def test_a_child_that_ended_is_not_alive_even_before_it_is_reaped() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert processes.is_alive(child.pid)
-    processes.send(child.pid, signal.SIGKILL)
+    sessions.send([child.pid], signal.SIGKILL)
     deadline = time.monotonic() + 10
     while processes.is_alive(child.pid):
         assert time.monotonic() < deadline
     child.communicate()
-    processes.send(child.pid, signal.SIGKILL)
+    sessions.send([child.pid], signal.SIGKILL)
