@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from switchyard.generations import keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS, USER_KEY
 from switchyard.kafka.demo import draw_account, draw_user
-from switchyard.kafka.topics import ensure_topics
+from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
@@ -39,7 +39,7 @@ from switchyard.stream.audit import audit_generation
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import session_conf
-from switchyard.tables.history import Swap
+from switchyard.swaps import Target
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.writer import claim_attempt
 
@@ -129,7 +129,8 @@ def compare(folder: str, bootstrap: str, records: int, batch_records: int) -> di
     kafka = {"bootstrap.servers": bootstrap}
     settings = Settings(root=f"{folder}/root", max_offsets_per_trigger=batch_records // 2)
     fill_topics(bootstrap, records)
-    spec = resolve_spec(kafka, Swap("bench", 1, "users", "accounts", "left", "earliest", "bench"))
+    with TopicReader(kafka) as reader:
+        spec = resolve_spec(reader, Target("users", "accounts", "left"), "earliest", generation=1)
     keep_spec(settings.layout, spec)
     spark = start_spark(settings)
     rows = generation_rows(spark, spec, kafka, settings.max_offsets_per_trigger)

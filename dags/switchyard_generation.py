@@ -7,26 +7,29 @@ one before it lingers a few seconds and retires.
 
 | task | does |
 |---|---|
-| `preflight` | checks the topics and the start position, gives the generation its number |
-| `stream` | runs the driver for as long as the generation lives; its log is the driver's log |
-| `close` | writes the outcome into `swap_history`; red if the stream failed |
+| `stream` | checks the request, then runs the driver for as long as the generation lives; its log is the driver's log |
+| `close` | says what became of the swap, removes what a failed build has left; red if the stream failed |
 
-**When it runs.** Only when it is triggered: by hand with the form, or by `switchyard up`.
+**When it runs.** Started by `switchyard_control` for an accepted swap: the run id names the generation, the note
+says what was asked for and by whom. Or triggered by hand with the form: that is a swap like one asked for by a
+control message. What is left empty stays as it is; if nothing would change, `stream` is skipped.
 
 **Is it safe to run again?** Yes. Clearing `stream` stops its driver after the batch in hand and resumes
-from the same checkpoint; every batch is written once. Clearing the whole run keeps its number, unless it had
-failed: then it asks again. A new trigger is a new generation.
+from the same checkpoint; every batch is written once. A run whose swap was rejected, superseded or has failed
+does nothing when it is cleared: send the command again, or trigger a new run.
 
 **How to stop it.** Mark `stream` as failed or successful: the driver finishes its batch and ends. A
 replaced generation ends by itself, and its run turns green.
 
 **When it fails.**
-- `preflight` is red: the request was refused, nothing was started. Its log says why in one sentence.
-- `stream` waits for a retry: the driver died and is started again from its checkpoint. Read the end of the
-  log of the last try. Most often the broker cannot be reached, or Kafka no longer holds records the
-  checkpoint still needs.
-- `stream` is skipped: a newer attempt of the same generation has taken over. Nothing to do.
-- `close` is red: the stream was given up. Mend the cause, then clear `stream` with its downstream tasks.
+- `stream` is red at once: the request was rejected, or the new generation failed before its flip. The last
+  line of the log says why. The active generation is untouched.
+- `stream` waits for a retry: the driver of the active generation died and is started again from its checkpoint.
+  Read the end of the log of the last try. Most often the broker cannot be reached, or Kafka no longer holds
+  records the checkpoint still needs.
+- `stream` is skipped: nothing was to be done, the swap was superseded, or a newer attempt has taken over.
+- `close` is red after a long life: the stream was given up. Mend the cause, then clear `stream` with its
+  downstream tasks, or roll back with `switchyard_rollback`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from typing import Any
 from airflow.sdk import Param, dag, get_current_context, task
 
 from switchyard.airflow.defaults import (
+    GENERATIONS,
     MAX_GENERATIONS,
     START_PATTERN,
     STREAM_RETRIES,
@@ -44,35 +48,34 @@ from switchyard.airflow.defaults import (
     TOPIC_PATTERN,
     dag_arguments,
 )
-from switchyard.airflow.generation_tasks import close_from_run, request_from_run
+from switchyard.airflow.generation_tasks import close_from_run
 from switchyard.airflow.submit import GenerationSubmitOperator
 from switchyard.layout import JOIN_TYPES, PROJECT
-from switchyard.settings import load_settings
 
 APPLICATION = PROJECT / "jobs" / "stream_generation.py"
-DEFAULTS = load_settings()
 
 PARAMS = {
     "users_topic": Param(
-        DEFAULTS.users_topic,
-        type="string",
+        "",
+        type=["string", "null"],
         pattern=TOPIC_PATTERN,
         title="Users topic",
-        description="An existing Kafka topic with user records. Letters, digits, dot, underscore and dash.",
+        description="An existing Kafka topic with user records. Empty: the one that is read now.",
     ),
     "accounts_topic": Param(
-        DEFAULTS.accounts_topic,
-        type="string",
+        "",
+        type=["string", "null"],
         pattern=TOPIC_PATTERN,
         title="Accounts topic",
-        description="An existing Kafka topic with account records; not the users topic.",
+        description="An existing Kafka topic with account records. Empty: the one that is read now.",
     ),
     "join_type": Param(
-        DEFAULTS.join_type,
-        type="string",
-        enum=list(JOIN_TYPES),
+        "",
+        type=["string", "null"],
+        enum=["", None, *JOIN_TYPES],
         title="Join type",
-        description="left and inner: every pair of events. natural: each user event with the latest account. "
+        description="Empty: the one that is used now. left and inner: every pair of events. "
+        "natural: each user event with the latest account. "
         "asof: each account event with the user as of its time.",
     ),
     "start": Param(
@@ -82,6 +85,12 @@ PARAMS = {
         title="Start position",
         description="latest, earliest, resume (go on where the newest retired generation with the same "
         "topics and join type stopped), or an ISO timestamp such as 2026-01-31T08:00:00Z.",
+    ),
+    "dry_run": Param(
+        False,
+        type="boolean",
+        title="Dry run",
+        description="Only write into the history and the log what would happen.",
     ),
 }
 
@@ -94,33 +103,20 @@ PARAMS = {
     **dag_arguments(__doc__, "stream"),
 )
 def switchyard_generation() -> None:
-    @task(task_display_name="preflight: check the request")
-    def preflight() -> dict[str, Any]:
+    @task(trigger_rule="all_done", task_display_name="close: say what became of it", outlets=[GENERATIONS])
+    def close() -> dict[str, Any]:
         context = get_current_context()
-        run = context["dag_run"]
-        return request_from_run(context["params"], run.run_id, run.triggering_user_name)
-
-    @task(trigger_rule="all_done", task_display_name="close: write the outcome")
-    def close() -> str:
-        context = get_current_context()
-        run = context["dag_run"]
-        return close_from_run(context["ti"].xcom_pull(task_ids="preflight"), run.dag_id, run.run_id)
-
-    def requested(name: str) -> str:
-        return "{{ ti.xcom_pull(task_ids='preflight')['" + name + "'] }}"
+        found = close_from_run(context)
+        context["outlet_events"][GENERATIONS].extra = found
+        return found
 
     stream = GenerationSubmitOperator(
         task_id="stream",
         application=str(APPLICATION),
-        generation=requested("generation"),
-        users_topic=requested("users_topic"),
-        accounts_topic=requested("accounts_topic"),
-        join_type=requested("join_type"),
-        start=requested("start"),
         retries=STREAM_RETRIES,
         retry_delay=STREAM_RETRY_DELAY,
     )
-    preflight() >> stream >> close()
+    stream >> close()
 
 
 generation_dag = switchyard_generation()

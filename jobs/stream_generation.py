@@ -13,9 +13,11 @@ from pathlib import Path
 from switchyard.errors import SwitchyardError
 from switchyard.generations import spec_for_driver
 from switchyard.kafka.client import read_properties
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES
 from switchyard.settings import load_settings
 from switchyard.stream.lifecycle import run_generation
+from switchyard.swaps import Target
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -35,15 +37,9 @@ def main(arguments: list[str]) -> int:
     try:
         settings = load_settings()
         kafka = read_properties(options.kafka_properties)
-        spec = spec_for_driver(
-            settings,
-            kafka,
-            generation=options.generation,
-            users_topic=options.users_topic,
-            accounts_topic=options.accounts_topic,
-            join_type=options.join_type,
-            start=options.start,
-        )
+        target = Target(options.users_topic, options.accounts_topic, options.join_type)
+        with TopicReader(kafka) as reader:
+            spec = spec_for_driver(settings, reader, options.generation, target, options.start)
         return int(run_generation(settings, spec, kafka).value)
     except SwitchyardError as error:
         logging.getLogger("switchyard.driver").error("%s", error)

@@ -20,6 +20,8 @@ Command = Callable[[Settings, argparse.Namespace], int]
 Row = dict[str, Any]
 FOLLOW_SECONDS = 1.0
 FOLLOW_ROWS = 1000
+# Every other outcome is a success.
+EXIT_CODES = {"REJECTED": 2, "FAILED": 3, "SUPERSEDED": 4}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +63,15 @@ def build_parser() -> argparse.ArgumentParser:
         run_status,
         "the active generation, its lag, rate and health; exit 1 when unhealthy",
     )
+    swap = _add(commands, "swap", run_swap, "send a control message: join other topics, or in another way")
+    _add_target(swap)
+    swap.add_argument("--id", help="idempotency key: the same id again is the same command")
+    swap.add_argument("--wait", action="store_true", help="follow it to its outcome; exit 3 failed, 4 superseded")
+    plan = _add(commands, "plan", run_plan, "what a swap would do; changes nothing")
+    _add_target(plan)
+    rollback = _add(commands, "rollback", run_rollback, "go back to the previous generation")
+    rollback.add_argument("--id", help="idempotency key: the same id again is the same command")
+    rollback.add_argument("--wait", action="store_true", help="follow it to its outcome; exit 3 failed, 4 superseded")
     logs = _add(commands, "logs", run_logs, "what happened, in plain words, newest last")
     logs.add_argument("--limit", type=_count, default=200, help="how many lines (default 200)")
     logs.add_argument("--follow", action="store_true", help="go on with new lines until Ctrl-C")
@@ -91,6 +102,14 @@ def _add(commands: Any, name: str, command: Command, text: str) -> argparse.Argu
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(command=command)
     return parser
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    """What a control message may say; what is left out stays as it is."""
+    parser.add_argument("--users-topic", help="default: the one that is read now")
+    parser.add_argument("--accounts-topic", help="default: the one that is read now")
+    parser.add_argument("--join-type", help="left, inner, natural or asof (default: the one that is used now)")
+    parser.add_argument("--start", help="latest (default), earliest, resume or an ISO timestamp")
 
 
 def _count(text: str) -> int:
@@ -140,6 +159,58 @@ def run_status(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print_pairs(status)
     return 0 if status["healthy"] else 1
+
+
+def run_swap(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.following import send_swap
+
+    return _follow_if_wanted(settings, options, send_swap(settings, _message_fields(options), options.id))
+
+
+def run_rollback(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.following import send_rollback
+
+    return _follow_if_wanted(settings, options, send_rollback(settings, options.id, _tell_on_stderr))
+
+
+def run_plan(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.following import make_dry_run
+
+    answer = make_dry_run(settings, _message_fields(options))
+    if answer.plan is None:
+        raise InputError(answer.outcome.detail if answer.outcome else "the plan was refused")
+    if options.json:
+        print_json(answer.document())
+    else:
+        print_pairs(answer.document()["plan"])
+    return 0
+
+
+def _message_fields(options: argparse.Namespace) -> Row:
+    fields = {
+        "usersTopic": options.users_topic,
+        "accountsTopic": options.accounts_topic,
+        "joinType": options.join_type,
+        "start": options.start,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _follow_if_wanted(settings: Settings, options: argparse.Namespace, swap_id: str) -> int:
+    from switchyard.following import follow
+
+    if not options.wait:
+        if options.json:
+            print_json({"swapId": swap_id})
+        else:
+            print(f"sent as {swap_id}; `switchyard history` and `switchyard logs` tell what becomes of it")
+        return 0
+    outcome = follow(settings, swap_id, _tell_on_stderr if options.json else _tell)
+    if options.json:
+        print_json(outcome)
+    else:
+        print(f"{outcome['outcome']}: {outcome['detail']}" if outcome["detail"] else outcome["outcome"])
+    return EXIT_CODES.get(outcome["outcome"], 0)
 
 
 def run_logs(settings: Settings, options: argparse.Namespace) -> int:

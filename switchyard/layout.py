@@ -38,9 +38,9 @@ class Layout:
     def checkpoint(self, generation: int) -> str:
         return self.under("checkpoints", str(generation))
 
-    def spec(self, generation: int) -> str:
-        """Where the resolved start position of a generation is kept, beside its checkpoint."""
-        return self.under("checkpoints", f"{generation}.json")
+    def spec_name(self, generation: int) -> str:
+        """The file below `checkpoints` that keeps the resolved start position of a generation."""
+        return f"{generation}.json"
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,3 @@ def batch_app_id(generation: int) -> str:
 def attempt_app_id(generation: int) -> str:
     """The Delta transaction id whose version is the newest attempt allowed to write to a table."""
     return f"switchyard.g{generation}.attempt"
-
-
-def generation_run_id(generation: int) -> str:
-    """The Airflow run id of a generation: asking twice starts one."""
-    return f"generation-{generation}"

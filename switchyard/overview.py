@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from switchyard.settings import Settings
-from switchyard.tables import store
-from switchyard.tables.history import Event, read_history
+from switchyard.swaps import Ledger
+from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress, recent_rate
 from switchyard.tables.status import read_status
 
@@ -21,6 +20,7 @@ def describe_status(settings: Settings) -> dict[str, Any]:
     if status is None:
         return {"healthy": False, "reason": "no generation is active yet"}
     progress = newest_progress(layout, status.generation)
+    ledger = DeltaBook(layout).ledger()
     age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
     reason = judge_heartbeat(age, settings.stale_seconds)
     return asdict(status) | {
@@ -30,9 +30,27 @@ def describe_status(settings: Settings) -> dict[str, Any]:
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,
         "versions": progress.versions() if progress else None,
-        "lingering": lingering_generations(read_history(layout)),
+        "lingering": [entry.generation for entry in ledger.lingering],
+        "swapping": describe_build(ledger),
         "healthy": reason is None,
         "reason": reason or "the heartbeat is fresh",
+    }
+
+
+def describe_build(ledger: Ledger) -> dict[str, Any] | None:
+    """The swap that is under way, if there is one."""
+    request = ledger.building
+    if request is None:
+        return None
+    seen = [entry.event for entry in ledger.entries if entry.swapId == request.swapId]
+    return {
+        "swapId": request.swapId,
+        "generation": request.generation,
+        "usersTopic": request.target.usersTopic,
+        "accountsTopic": request.target.accountsTopic,
+        "joinType": request.target.joinType,
+        "event": str(seen[-1]),
+        "deadline": request.deadline,
     }
 
 
@@ -43,16 +61,3 @@ def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | No
     if age_seconds > stale_seconds:
         return f"the last heartbeat is {age_seconds:.0f} s old: its driver is dead or hung; see the Airflow run"
     return None
-
-
-def lingering_generations(history: Iterable[store.Row]) -> list[int]:
-    """Generations that were replaced and have not retired yet."""
-    last: dict[int, str] = {}
-    for row in history:
-        if row["generation"] is not None and row["event"] in (
-            Event.REQUESTED,
-            Event.LINGERING,
-            Event.RETIRED,
-        ):
-            last[row["generation"]] = row["event"]
-    return sorted(generation for generation, event in last.items() if event == Event.LINGERING)

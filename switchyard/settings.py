@@ -9,8 +9,10 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from switchyard.control import Policy
 from switchyard.errors import InputError
 from switchyard.layout import Layout, Workspace
+from switchyard.swaps import Rules, Target
 
 JoinType = Literal["left", "inner", "natural", "asof"]
 LOCAL_HOME = ".switchyard"
@@ -35,7 +37,26 @@ class Settings(BaseSettings):
     join_type: JoinType = Field("left", description="Join type of the first generation.")
     control_topic: str = Field("control", description="The control topic.")
 
+    allowed_topics: str = Field(
+        "", description="Topics that may be joined: names or patterns with `*`, with commas between; empty allows all."
+    )
+
     linger_seconds: float = Field(8, ge=0, description="How long a replaced generation goes on writing.")
+    max_linger_generations: int = Field(2, ge=0, description="Most generations that linger at the same time.")
+    keep_generations: bool = Field(
+        False, description="Keep a replaced generation running for the time below instead of the linger time."
+    )
+    retire_after_seconds: float = Field(900, ge=0, description="How long a kept generation goes on writing.")
+    ready_deadline_seconds: float = Field(
+        120, gt=0, description="A swap that is not ready so long after its request has failed."
+    )
+    min_dwell_seconds: float = Field(5, ge=0, description="Least time between two flips; a rollback need not wait.")
+    probation_seconds: float = Field(
+        30, gt=0, description="A new generation that is silent for so long while the old one lingers is undone."
+    )
+    gate_records: int = Field(
+        100_000, ge=0, description="The data gate compares about so many records of the first batch; 0 turns it off."
+    )
     heartbeat_seconds: float = Field(5, gt=0, description="An idle driver reports progress this often.")
     stale_seconds: float = Field(15, gt=0, description="An older heartbeat is reported as unhealthy.")
 
@@ -63,6 +84,28 @@ class Settings(BaseSettings):
     def workspace(self) -> Workspace:
         home = self.home or Path(self.root if self.layout.is_local else LOCAL_HOME)
         return Workspace(home.absolute())
+
+    @property
+    def rules(self) -> Rules:
+        """What the state machine needs to know about time."""
+        linger = self.retire_after_seconds if self.keep_generations else self.linger_seconds
+        return Rules(
+            ready_deadline=timedelta(seconds=self.ready_deadline_seconds),
+            linger=timedelta(seconds=linger),
+            max_lingering=self.max_linger_generations,
+            dwell=timedelta(seconds=self.min_dwell_seconds),
+            probation=timedelta(seconds=self.probation_seconds),
+            silence=timedelta(seconds=self.stale_seconds),
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """What the rules of a control message need to know about topics."""
+        return Policy(
+            Target(self.users_topic, self.accounts_topic, self.join_type),
+            self.control_topic,
+            tuple(name.strip() for name in self.allowed_topics.split(",") if name.strip()),
+        )
 
     @property
     def bootstrap(self) -> str:

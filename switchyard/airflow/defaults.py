@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from airflow.sdk import Asset, AssetAlias
+
 OWNER = "switchyard"
 TAGS = ["switchyard"]
 
@@ -22,7 +24,16 @@ STREAM_RETRY_DELAY = timedelta(seconds=5)
 # The old and the new generation run side by side, and lingering ones beside them.
 MAX_GENERATIONS = 8
 
-TOPIC_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
+TOPIC_PATTERN = r"^[A-Za-z0-9._-]{0,249}$"
+# Each event of these names what has happened, and to which generation.
+GENERATIONS = Asset("switchyard_generations", uri="x-switchyard://generations", group="switchyard")
+SWAPS_ASSET = Asset("switchyard_swaps", uri="x-switchyard://swaps", group="switchyard")
+# An alias: a round in which nothing happened is no event.
+SWAPS = AssetAlias("switchyard_swap_events", group="switchyard")
+
+GENERATION_DAG = "switchyard_generation"
+KAFKA_CONNECTION = "kafka_default"
+
 START_PATTERN = (
     r"^(latest|earliest|resume|"
     r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?)$"

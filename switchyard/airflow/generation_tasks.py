@@ -1,55 +1,139 @@
-"""What the preflight and close tasks do. Modules that open Delta tables are imported when a task runs, never
+"""What the tasks of a generation's run do. Modules that open Delta tables are imported when a task runs, never
 when a DAG is parsed: delta-rs does not survive the fork of a task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from switchyard.airflow.submit import KAFKA_CONNECTION
-from switchyard.errors import InputError
-from switchyard.settings import load_settings
+from switchyard.errors import FencedError
+from switchyard.settings import Settings, load_settings
+from switchyard.submission import GenerationRequest
+from switchyard.swaps import HOSTED_PREFIX, Entry, Event, Request
 
 FAILED_STATES = frozenset({"failed", "upstream_failed"})
 
 
-def request_from_run(params: Mapping[str, Any], run_id: str, user: str | None) -> dict[str, Any]:
-    """Registers the run as a generation. A second call for the same run gives the same generation."""
-    from switchyard.generations import request_generation
-    from switchyard.kafka.client import client_properties
+@dataclass(frozen=True)
+class Admitted:
+    """A request that this run gives a driver to."""
 
-    wanted = {name: str(params[name]) for name in ("users_topic", "accounts_topic", "join_type", "start")}
-    try:
-        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
-        generation = request_generation(
-            load_settings(), **wanted, swap_id=run_id, requested_by=f"airflow:{user or 'manual'}", kafka=kafka
-        )
-    except InputError as error:
-        raise AirflowFailException(str(error)) from None
-    return {"generation": generation, **wanted}
+    swap_id: str
+    note: str
+    submission: GenerationRequest
 
 
-def close_from_run(request: Mapping[str, Any] | None, dag_id: str, run_id: str) -> str:
-    """Settles the generation, and fails when its stream failed: Airflow colours a run by its last task."""
-    from switchyard.generations import close_generation, close_request
+def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Admitted:
+    """Finds the request of a run, or makes one of its parameters. Ends the task when there is nothing to run."""
+    run = context["dag_run"]
+    swap_id = str((run.conf or {}).get("swap_id") or "")
+    if swap_id:
+        return _admit_known(settings, swap_id)
+    requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
+    return _admit_manual(settings, kafka, f"{HOSTED_PREFIX}{run.run_id}", requested_by, context["params"])
 
+
+def _admit_known(settings: Settings, swap_id: str) -> Admitted:
+    from switchyard.stories import open_book
+
+    ledger = open_book(settings.layout).ledger()
+    request = ledger.find(swap_id)
     if request is None:
-        found = close_request(load_settings(), run_id, "its preflight did not succeed; see the task's log")
-        raise AirflowFailException(f"No driver was started: {found}")
+        raise AirflowFailException(
+            f"There is no request {swap_id}: a run with a swap_id is started by switchyard_control"
+        )
+    _end_unless_applied(ledger.outcomes.get(swap_id))
+    return _admitted(request)
 
-    state = stream_state(dag_id, run_id)
-    has_failed = state in FAILED_STATES
-    found = close_generation(
-        load_settings(),
-        int(request["generation"]),
-        failed=has_failed,
-        reason=f"its stream task ended as {state}",
+
+def _admit_manual(
+    settings: Settings, kafka: Mapping[str, str], swap_id: str, requested_by: str, params: Mapping[str, Any]
+) -> Admitted:
+    from switchyard.commands import Desk
+    from switchyard.control import Message, normalise_start
+    from switchyard.kafka.topics import TopicReader
+
+    message = Message(
+        usersTopic=params["users_topic"] or None,
+        accountsTopic=params["accounts_topic"] or None,
+        joinType=params["join_type"] or None,
+        start=normalise_start(params["start"] or None),
+        dryRun=bool(params.get("dry_run")),
     )
-    if has_failed:
-        raise AirflowFailException(found)
+    with TopicReader(kafka) as reader:
+        answer = Desk(settings, reader).take(message, swap_id, requested_by)
+    _end_unless_applied(answer.outcome)
+    if answer.request is None:
+        raise AirflowFailException(f"{swap_id} was not accepted")
+    return _admitted(answer.request)
+
+
+def _end_unless_applied(outcome: Entry | None) -> None:
+    """A run whose request is settled has nothing to do, unless it is the life of an active generation."""
+    if outcome is None or outcome.event is Event.APPLIED:
+        return
+    text = f"{outcome.swapId} is {outcome.event}: {outcome.detail}"
+    if outcome.event in (Event.FAILED, Event.REJECTED):
+        raise AirflowFailException(f"{text}. To try again, send the command again or trigger a new run.")
+    raise AirflowSkipException(text)
+
+
+def _admitted(request: Request) -> Admitted:
+    target = request.target
+    return Admitted(
+        request.swapId,
+        f"generation {request.generation}, {target}, from {request.start} (swap {request.swapId})",
+        GenerationRequest(request.generation, target.usersTopic, target.accountsTopic, target.joinType, request.start),
+    )
+
+
+def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> None:
+    """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
+    from switchyard.stories import open_book
+    from switchyard.upkeep import fail_build, keep_up
+
+    generation = admitted.submission.generation
+    if exit_code == FencedError.exit_code:
+        raise AirflowSkipException(
+            f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
+        )
+    book = open_book(settings.layout)
+    if exit_code != 0:
+        fail_build(settings, book, admitted.swap_id, f"its driver ended with exit code {exit_code} before the flip")
+    keep_up(settings, book)
+    _end_unless_applied(book.ledger().outcomes.get(admitted.swap_id))
+
+
+def close_from_run(context: Context) -> dict[str, Any]:
+    """Says what became of the run's generation, and fails when its stream failed: a run has its last task's colour."""
+    from switchyard.stories import open_book
+    from switchyard.swaps import first_swap_id
+    from switchyard.tables.logs import tell
+    from switchyard.upkeep import keep_up
+
+    run, settings = context["dag_run"], load_settings()
+    book = open_book(settings.layout)
+    keep_up(settings, book)
+    ledger = book.ledger()
+    swap_id = str((run.conf or {}).get("swap_id") or f"{HOSTED_PREFIX}{run.run_id}")
+    request, outcome = ledger.find(swap_id), ledger.outcomes.get(swap_id)
+    state = stream_state(run.dag_id, run.run_id)
+    found: dict[str, Any] = {
+        "swapId": first_swap_id(swap_id),
+        "generation": request.generation if request else None,
+        "outcome": str(outcome.event) if outcome else None,
+        "stream": state,
+    }
+    if state in FAILED_STATES:
+        is_active = request is not None and book.standing().generation == request.generation
+        if is_active and request is not None:
+            text = f"the driver of generation {request.generation} was given up; clear its task `stream` to go on"
+            tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
+        raise AirflowFailException(outcome.detail if outcome and not is_active else f"the stream task is {state}")
     return found
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
 
-from switchyard.errors import FencedError
+from switchyard.airflow.defaults import KAFKA_CONNECTION
 from switchyard.settings import Settings, load_settings
 from switchyard.submission import (
     GenerationRequest,
@@ -28,7 +28,6 @@ from switchyard.submission import (
     submit_environment,
 )
 
-KAFKA_CONNECTION = "kafka_default"
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 # Airflow sends SIGKILL to a task 5 seconds after SIGTERM; the log should still say how the driver ended.
 KILL_PATIENCE_SECONDS = 4.0
@@ -83,52 +82,37 @@ class GenerationSubmitHook(SparkSubmitHook):
 
 
 class GenerationSubmitOperator(SparkSubmitOperator):
-    """One attempt of a generation. Retried by Airflow on the same checkpoint until it ends in order."""
+    """The driver of one generation. Retried by Airflow on the same checkpoint for as long as the generation lives."""
 
-    template_fields: Sequence[str] = (
-        *SparkSubmitOperator.template_fields,
-        "generation",
-        "users_topic",
-        "accounts_topic",
-        "join_type",
-        "start",
-    )
     ui_color = "#cfe8d5"
 
-    def __init__(
-        self,
-        *,
-        generation: int | str,
-        users_topic: str,
-        accounts_topic: str,
-        join_type: str,
-        start: str,
-        kafka_conn_id: str = KAFKA_CONNECTION,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, kafka_conn_id: str = KAFKA_CONNECTION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.generation = generation
-        self.users_topic = users_topic
-        self.accounts_topic = accounts_topic
-        self.join_type = join_type
-        self.start = start
         self.kafka_conn_id = kafka_conn_id
 
     def execute(self, context: Context) -> None:
+        from switchyard.airflow.generation_tasks import admit_run, judge_end
+        from switchyard.kafka.client import client_properties
+
         settings = load_settings()
-        request = GenerationRequest(
-            int(self.generation), self.users_topic, self.accounts_topic, self.join_type, self.start
-        )
+        kafka = client_properties(BaseHook.get_connection(self.kafka_conn_id).extra_dejson)
+        admitted = admit_run(settings, kafka, context)
+        self.log.info("Starting the driver: %s", admitted.note)
+        request = admitted.submission
         self._prepare(settings, request)
         hook = self._build_hook(settings, request)
         self._hook = hook
-        with self._kafka_properties(settings, request.generation):
+        with self._kafka_properties(settings, request.generation, kafka):
             try:
                 hook.submit(self.application)
             except AirflowException:
-                if not hook.was_killed:
-                    self._explain_exit(hook.exit_code, request.generation)
+                if hook.was_killed:
+                    raise
+                if hook.exit_code == STOPPED_EXIT_CODE:
+                    self._go_on_later()
+                judge_end(settings, admitted, hook.exit_code)
                 raise
+        judge_end(settings, admitted, 0)
 
     def on_kill(self) -> None:
         if self._hook is not None:
@@ -161,25 +145,19 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         return hook
 
     @contextmanager
-    def _kafka_properties(self, settings: Settings, generation: int) -> Iterator[None]:
+    def _kafka_properties(self, settings: Settings, generation: int, kafka: Mapping[str, str]) -> Iterator[None]:
         """Written just before the driver starts and removed when it ends: no secret outlives its use."""
-        from switchyard.kafka.client import client_properties, write_properties
+        from switchyard.kafka.client import write_properties
 
         path = settings.workspace.kafka_properties(generation, os.getpid())
-        extra = BaseHook.get_connection(self.kafka_conn_id).extra_dejson
-        write_properties(path, client_properties(extra))
+        write_properties(path, kafka)
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
 
-    def _explain_exit(self, exit_code: int | None, generation: int) -> None:
-        if exit_code == FencedError.exit_code:
-            raise AirflowSkipException(
-                f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
-            ) from None
-        if exit_code == STOPPED_EXIT_CODE:
-            # Stopped on request, for instance by `switchyard down`: not a failure, so it costs no retry.
-            self.log.info("The driver was stopped after finishing its batch; it resumes from its checkpoint.")
-            again_at = datetime.now(UTC) + timedelta(seconds=1)
-            raise AirflowRescheduleException(again_at) from None  # type: ignore[no-untyped-call]
+    def _go_on_later(self) -> None:
+        """Stopped on request, for instance by `switchyard down`: not a failure, so it costs no retry."""
+        self.log.info("The driver was stopped after finishing its batch; it resumes from its checkpoint.")
+        again_at = datetime.now(UTC) + timedelta(seconds=1)
+        raise AirflowRescheduleException(again_at) from None  # type: ignore[no-untyped-call]

@@ -70,6 +70,12 @@ def airflow_environment(
         # A task waits for an API server that is starting or being restarted, instead of failing.
         "WORKERS__EXECUTION_API_RETRIES": "12",
         "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "5",
+        # A swap is two runs one after the other: what they wait for the scheduler is part of its time.
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
+        "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "switchyard.airflow.sqlite.CONNECT_ARGS",
+        # Nobody takes over the bell of a triggerer that was killed before this time is over.
+        "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
+        "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         "USAGE_DATA_COLLECTION__ENABLED": "False",
     }
     return (

@@ -21,7 +21,7 @@ from switchyard.layout import Workspace
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.component import Component
 from switchyard.local.installation import Installation, sweep
-from switchyard.local.keeper import DAG_ID, Keeper
+from switchyard.local.keeper import CONTROL_DAG_ID, DAG_ID, Keeper
 from switchyard.local.state import ComponentState, State, boot_id, lock_file, read_state, write_state
 from switchyard.settings import Settings, load_settings
 
@@ -93,10 +93,10 @@ class Supervisor:
             name = component.name
             if HEALTH_NAMES.get(name) in healthy or (name == "demo" and component.is_running()):
                 self._mark_ready(component)
-        if "scheduler" in healthy and self._api.is_dag_known(DAG_ID):
+        if "scheduler" in healthy and all(map(self._api.is_dag_known, (DAG_ID, CONTROL_DAG_ID))):
             if news := self._keeper.keep():
                 log.info("%s", news)
-            generation = self._keeper.is_flowing(with_rows=self._has_demo)
+            generation = self._keeper.is_flowing(with_demo=self._has_demo)
             if generation is not None:
                 self._state.message = f"generation {generation} is active"
                 self._tell("ready")

@@ -20,8 +20,8 @@ from switchyard.errors import InputError
 from switchyard.generations import GenerationSpec, load_spec
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from switchyard.layout import Layout
+from switchyard.offsets import count_records, from_json
 from switchyard.settings import Settings
-from switchyard.stream.offsets import count_records, from_json
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, batches, newest_progress
 from switchyard.tables.schemas import SCHEMAS
@@ -75,9 +75,9 @@ def audit_generation(
     spec: GenerationSpec,
     progress: Progress,
 ) -> Audit:
-    tables = {name: _read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
+    tables = {name: read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
     expected = JOINS[spec.joinType](tables["users"], tables["accounts"], spec.stateRetention)
-    compared, missing, extra, samples = _compare(expected, tables["joined"])
+    compared, missing, extra, samples = compare(expected, tables["joined"])
     stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
     seen = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]
     unaccounted, holes = _account(spec, stored, seen)
@@ -102,7 +102,7 @@ def record_audit(layout: Layout, audit: Audit) -> None:
     store.append_rows(layout, "audits", [row])
 
 
-def _read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) -> DataFrame:
+def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) -> DataFrame:
     """A generation's rows of a table at the version of a progress row.
 
     The list of files comes from delta-rs: Spark's own replay of four Delta logs took most of an audit's time.
@@ -112,7 +112,7 @@ def _read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress)
     return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
-def _compare(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
+def compare(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
     """Rows looked at, missing, extra, and positions of the first that differ, as multisets and in one pass."""
     signed = expected.select(*JOINED_COLUMNS, F.lit(1).alias("surplus")).union(
         actual.select(*JOINED_COLUMNS, F.lit(-1).alias("surplus"))

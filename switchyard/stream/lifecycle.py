@@ -1,6 +1,7 @@
-"""The life of one attempt of a generation: claim, stream, become ready, flip, linger, retire.
+"""The life of one attempt of a generation: claim, stream, prove itself, flip, linger, retire.
 
-The main thread only watches and decides; batches run in Spark's threads. An attempt ends in one of the ways of `End`.
+The main thread only watches and acts on the book; batches run in Spark's threads. An attempt ends in one of the ways
+of `End`. All decisions are taken by `swaps`, on what the book says now, never on what this process remembers.
 """
 
 from __future__ import annotations
@@ -13,32 +14,38 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from switchyard import protocol, swaps
 from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
+from switchyard.offsets import Offsets, has_reached
 from switchyard.settings import Settings
-from switchyard.stream.offsets import has_reached
+from switchyard.stories import open_book
+from switchyard.stream.gate import examine
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
-from switchyard.tables import history, store
-from switchyard.tables.history import Event, Swap
+from switchyard.swaps import Event, Ledger, Request, Standing, Target
+from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import tell
-from switchyard.tables.status import ACTIVE, Status, flip, read_status
 from switchyard.tables.writer import claim_attempt
+from switchyard.upkeep import clean_up, fail_build, last_seen, retire_silent
 
-LOOK_SECONDS = 0.5
-STATUS_SECONDS = 1.0
+LOOK_SECONDS = 0.25
+RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
+WATCHED_HEARTBEAT_SECONDS = 1.0
+MOST_REASON_CHARACTERS = 500
 log = logging.getLogger("switchyard.driver")
 
 
@@ -50,67 +57,74 @@ class End(enum.Enum):
     STOPPED = 143
 
 
-class Place(enum.Enum):
-    """Where a generation stands against the active one."""
-
-    BUILDING = "building"
-    ACTIVE = "active"
-    REPLACED = "replaced"
-
-
 def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> End:
     layout = settings.layout
-    if history.is_retired(history.read_history(layout), spec.generation):
-        log.info("generation %s has retired; there is nothing to do", spec.generation)
+    book = open_book(layout)
+    request = _known_request(settings, book, spec)
+    if is_over(book.ledger(), spec.generation):
+        log.info("generation %s is over; there is nothing to do", spec.generation)
         return End.RETIRED
-    swap = _known_swap(layout, spec)
     attempt = claim_attempt(layout, spec.generation)
-    if history.is_retired(history.read_history(layout), spec.generation):
-        raise FencedError(f"generation {spec.generation} retired while attempt {attempt} was starting")
-    history.record(layout, swap, Event.STARTING, f"attempt {attempt}")
-    tell(layout, f"attempt {attempt} is starting", generation=spec.generation, swap_id=swap.swapId)
+    if is_over(book.ledger(), spec.generation):
+        raise FencedError(f"generation {spec.generation} ended while attempt {attempt} was starting")
+    if not protocol.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
+        text = f"the driver of generation {spec.generation} is starting again: attempt {attempt}"
+        tell(layout, text, generation=spec.generation, swap_id=request.swapId)
+    try:
+        return _stream(settings, spec, kafka, book, attempt)
+    except FencedError as error:
+        log.warning("fenced out: %s", error)
+        return End.FENCED
+    except Exception as error:
+        reason = str(error).strip()[:MOST_REASON_CHARACTERS] or type(error).__name__
+        fail_build(settings, book, request.swapId, reason)
+        if is_over(book.ledger(), spec.generation):
+            clean_up(layout, book, spec.generation)
+        raise
+
+
+def _stream(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], book: DeltaBook, attempt: int) -> End:
     stop = threading.Event()
     with _announced(settings, spec.generation, stop):
-        runner = BatchRunner(settings, spec, attempt)
-        runner.report_alive()
-        spark = start_session(settings, f"switchyard generation {spec.generation}")
-        rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger)
+        with _watching_for_an_early_end(settings, spec.generation):
+            runner = BatchRunner(settings, spec, attempt)
+            spark = start_session(settings, f"switchyard generation {spec.generation}")
+            rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger)
         query = (
             rows.writeStream.queryName(f"generation-{spec.generation}")
             .foreachBatch(runner)
-            .option("checkpointLocation", layout.checkpoint(spec.generation))
+            .option("checkpointLocation", settings.layout.checkpoint(spec.generation))
             .trigger(processingTime=f"{settings.trigger_seconds} seconds")
             .start()
         )
+        runner.reported_at = time.monotonic()
         with TopicReader(kafka) as reader, contextlib.closing(_Stopper(query, runner)):
-            return _Watch(settings, swap, runner, query, reader, stop).until_end()
+            return _Watch(settings, book, runner, spark, query, reader, to_java(kafka), stop).until_end()
 
 
-def _known_swap(layout: Layout, spec: GenerationSpec) -> Swap:
-    """The swap of a generation; one started by hand gets a request of its own, so that it has a history too."""
-    rows = history.read_history(layout)
-    known = history.find_swap(rows, spec.generation)
+def is_over(ledger: Ledger, generation: int) -> bool:
+    """Whether a generation has ended for good: retired, or given up before it was active."""
+    return ledger.is_retired(generation) or swaps.is_abandoned(ledger, generation)
+
+
+def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) -> Request:
+    """The request of a generation; one started by hand gets a request of its own, so that it has a history too."""
+    known = book.ledger().request_of(spec.generation)
     if known is not None:
-        return _reopened(layout, rows, known)
-    swap = Swap(
+        return known
+
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return spec.generation, spec.target, spec.start
+
+    return protocol.request(
+        book,
         f"by-hand-{spec.generation}",
-        spec.generation,
-        spec.usersTopic,
-        spec.accountsTopic,
-        spec.joinType,
-        spec.start,
-        "hand",
+        choose=choose,
+        requested_by="hand",
+        now=datetime.now(UTC),
+        rules=settings.rules,
+        detail="the job was started by hand",
     )
-    history.record(layout, swap, Event.REQUESTED, "the job was started by hand")
-    return swap
-
-
-def _reopened(layout: Layout, rows: list[store.Row], swap: Swap) -> Swap:
-    """A swap that was given up and is started again by hand is a new request, with an outcome of its own."""
-    again = replace(swap, swapId=history.open_swap_id(rows, swap.swapId))
-    if again != swap:
-        history.record(layout, again, Event.REQUESTED, f"{swap.swapId} is started again")
-    return again
 
 
 @contextlib.contextmanager
@@ -132,6 +146,32 @@ def _announced(settings: Settings, generation: int, stop: threading.Event) -> It
             path.unlink()
 
 
+@contextlib.contextmanager
+def _watching_for_an_early_end(settings: Settings, generation: int) -> Iterator[None]:
+    """A session takes many seconds to start; a build that is superseded meanwhile gives its processors back at once.
+
+    Nothing has been written yet, so the process may simply end.
+    """
+    started = threading.Event()
+
+    def watch() -> None:
+        book = open_book(settings.layout)
+        while not started.wait(RESTING_SECONDS):
+            if is_over(book.ledger(), generation):
+                clean_up(settings.layout, book, generation)
+                settings.workspace.driver_pid(generation).unlink(missing_ok=True)
+                log.info("generation %s is over before its session has started", generation)
+                os._exit(End.RETIRED.value)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        started.set()
+        thread.join()
+
+
 @dataclass(frozen=True)
 class _Stopper:
     """Stops the query between two batches."""
@@ -147,17 +187,20 @@ class _Stopper:
 
 @dataclass
 class _Watch:
-    """The main loop's memory."""
+    """The main loop. What it keeps is only about this process: when to look, and what was proven."""
 
     settings: Settings
-    swap: Swap
+    book: DeltaBook
     runner: BatchRunner
+    spark: SparkSession
     query: StreamingQuery
     reader: TopicReader
+    java_kafka: Mapping[str, str]
     stop: threading.Event
-    is_ready: bool = False
-    is_applied: bool = False
-    lingers_since: float | None = None
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _goals: dict[str, Offsets] = field(default_factory=dict)
+    _is_resting: bool = False
+    _is_watched: bool = False
     _due: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -181,17 +224,22 @@ class _Watch:
             return self._end_fenced(self.runner.fenced)
         if not self.query.isActive:
             raise SwitchyardError(f"the stream has stopped: {self.query.exception()}")
-        if time.monotonic() - self.runner.reported_at > self.settings.heartbeat_seconds:
-            try:
-                self._check_fence_when_idle()
-            except FencedError as error:
-                return self._end_fenced(error)
-            self.runner.report_alive()
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
-        if self._is_due("status", STATUS_SECONDS):
+        try:
+            self._report_alive()
+        except FencedError as error:
+            return self._end_fenced(error)
+        if self._is_due("book", RESTING_SECONDS if self._is_resting else LOOK_SECONDS):
             return self._act()
         return None
+
+    def _report_alive(self) -> None:
+        """While the old generation lingers it waits for signs of life, so they come more often."""
+        every = WATCHED_HEARTBEAT_SECONDS if self._is_watched else self.settings.heartbeat_seconds
+        if time.monotonic() - self.runner.reported_at > every:
+            self._check_fence_when_idle()
+            self.runner.report_alive()
 
     def _check_fence_when_idle(self) -> None:
         """A batch checks by itself; in between nobody else would notice that a newer attempt has taken over."""
@@ -220,78 +268,91 @@ class _Watch:
             self.runner.broker_ends = {}
 
     def _act(self) -> End | None:
-        status = read_status(self.layout)
-        place = self._place(status)
-        if place is Place.BUILDING:
-            self._advance(status)
-        if place is Place.ACTIVE and not self.is_applied:
-            self._confirm_applied()
-        if place is not Place.REPLACED:
-            self.lingers_since = None
-            return None
-        return self._linger(status)
+        """Does what is due for this generation, and what is due for all."""
+        protocol.settle_due(self.book, _now())
+        ledger, standing = self.book.ledger(), self.book.standing()
+        request = ledger.building
+        is_building = request is not None and request.generation == self.generation
+        is_active = standing.generation == self.generation
+        self._is_resting = is_active and not ledger.lingering
+        self._is_watched = is_active and bool(ledger.lingering)
+        if is_building and request is not None and not is_active:
+            self._build(request)
+        elif is_active:
+            retire_silent(self.settings, self.book, _now())
+        elif ledger.is_retired(self.generation):
+            return End.RETIRED
+        elif swaps.is_abandoned(ledger, self.generation):
+            return self._abandon()
+        elif ledger.is_lingering(self.generation):
+            return self._linger(ledger, standing)
+        return None
 
-    def _place(self, status: Status | None) -> Place:
-        if status is None:
-            return Place.BUILDING
-        if status.generation == self.generation:
-            return Place.ACTIVE
-        rows = history.read_history(self.layout)
-        later = history.is_asked_later(rows, self.generation, status.generation)
-        return Place.BUILDING if later else Place.REPLACED
+    def _build(self, request: Request) -> None:
+        """Ready once it has caught up and its rows were compared; then the flip."""
+        if not self.book.ledger().has(request.swapId, Event.READY):
+            if not self._has_caught_up(request):
+                return
+            proof = self._prove(request)
+            protocol.note(self.book, request.entry(Event.READY, proof))
+        if protocol.try_flip(self.book, request.swapId, _now(), self.settings.rules):
+            protocol.settle_due(self.book, _now())
 
-    def _advance(self, status: Status | None) -> None:
-        """Ready after the first batch, once the end that was seen at the request is reached; then the flip."""
-        position, spec = self.runner.position, self.runner.spec
-        if position is None or not has_reached(position.end, spec.readyOffsets):
-            return
-        if not self.is_ready:
-            self.is_ready = True
-            if history.record(self.layout, self.swap, Event.READY):
-                self._tell(f"generation {self.generation} is ready")
-        wanted = Status(
-            generation=self.generation,
-            usersTopic=spec.usersTopic,
-            accountsTopic=spec.accountsTopic,
-            joinType=spec.joinType,
-            lastApplied=datetime.now(UTC),
-            state=ACTIVE,
-            epoch=0,
+    def _has_caught_up(self, request: Request) -> bool:
+        """The first request has its goal in the spec; one that asks for the generation again, the end as seen now."""
+        position, goal = self.runner.position, self._goals.get(request.swapId)
+        if goal is None:
+            is_first = self.book.ledger().requests_of(self.generation)[0] == request
+            goal = self.runner.spec.readyOffsets if is_first else self.runner.broker_ends
+            if not goal:
+                return False
+            self._goals[request.swapId] = goal
+        return position is not None and has_reached(position.end, goal)
+
+    def _prove(self, request: Request) -> str:
+        """The data gate. A generation that lingers was proven before and is taken back at once."""
+        ledger = self.book.ledger()
+        if ledger.is_lingering(self.generation):
+            return "it was still running"
+        is_resumed = ledger.was_active(self.generation)
+        verdict = examine(
+            self.spark, self.layout, self.runner.spec, self.java_kafka, self.settings.gate_records, is_resumed
         )
-        if flip(self.layout, status.epoch if status else 0, wanted):
-            self._confirm_applied()
+        if not verdict.is_clean:
+            raise SwitchyardError(f"the data gate is shut: {verdict.describe()}")
+        return verdict.describe()
 
-    def _confirm_applied(self) -> None:
-        """Also by a later attempt: the one that flipped may have died before it could say so."""
-        self.is_applied = True
-        if history.record(self.layout, self.swap, Event.APPLIED, f"generation {self.generation} is active"):
-            self._tell(f"flipped: generation {self.generation} is active")
-
-    def _linger(self, status: Status | None) -> End | None:
-        """A generation that was active goes on for a while; one that never was has nothing to wait for."""
-        by = f"replaced by generation {status.generation}" if status else "replaced"
-        now = time.monotonic()
-        was_active = history.has_event(history.read_history(self.layout), self.swap, Event.APPLIED)
-        if was_active and self.lingers_since is None:
-            self.lingers_since = now
-            history.record(self.layout, self.swap, Event.LINGERING, by)
-            self._tell(f"generation {self.generation} was {by} and lingers {self.settings.linger_seconds:g} s")
-        if self.lingers_since is not None and now - self.lingers_since < self.settings.linger_seconds:
-            return None
-        self._retire(by)
+    def _abandon(self) -> End:
+        _Stopper(self.query, self.runner).close()
+        clean_up(self.layout, self.book, self.generation)
         return End.RETIRED
 
-    def _retire(self, by: str) -> None:
-        _Stopper(self.query, self.runner).close()
+    def _linger(self, ledger: Ledger, standing: Standing) -> End | None:
+        def seen(generation: int) -> datetime | None:
+            return last_seen(self.layout, generation)
+
+        now, rules = _now(), self.settings.rules
+        if swaps.should_undo(ledger, standing, self.generation, now, self.since, rules, seen):
+            protocol.undo_flip(self.book, self.generation, now, self.since, rules, seen)
+            return None
+        if not swaps.should_retire(ledger, standing, self.generation, now, rules, seen):
+            return None
         with self.runner.busy:
-            history.record(self.layout, self.swap, Event.SUPERSEDED, f"{by} before it was active")
-            history.record(self.layout, self.swap, Event.RETIRED, by)
-            claim_attempt(self.layout, self.generation)
-        self._tell(f"generation {self.generation} has retired")
+            if not protocol.try_retire(self.book, self.generation, f"replaced by generation {standing.generation}"):
+                return None
+            self.runner.stopping.set()
+        _Stopper(self.query, self.runner).close()
+        claim_attempt(self.layout, self.generation)
+        return End.RETIRED
 
     def _end_fenced(self, error: FencedError) -> End:
         self._tell(f"fenced out: {error}")
         return End.FENCED
 
     def _tell(self, msg: str) -> None:
-        tell(self.layout, msg, generation=self.generation, swap_id=self.swap.swapId)
+        request = self.book.ledger().request_of(self.generation)
+        tell(self.layout, msg, generation=self.generation, swap_id=request.swapId if request else None)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

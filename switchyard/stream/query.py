@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINED_COLUMNS, is_within
-from switchyard.kafka.topics import Offsets
+from switchyard.offsets import Offsets
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 
 BATCH_COLUMNS = {

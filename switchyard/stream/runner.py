@@ -12,14 +12,15 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
+from switchyard import offsets
 from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
-from switchyard.kafka.topics import Offsets
 from switchyard.layout import Layout
+from switchyard.offsets import Offsets
 from switchyard.settings import Settings
-from switchyard.stream import offsets
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
+from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables.progress import Progress, newest_progress, report
@@ -106,10 +107,10 @@ class BatchRunner:
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
         checkpoint = self.layout.checkpoint(self.spec.generation)
         topics = (self.spec.usersTopic, self.spec.accountsTopic)
-        end = offsets.read_batch_end(checkpoint, batch_id, topics)
+        end = read_batch_end(checkpoint, batch_id, topics)
         if batch_id == 0:
             return self.spec.startOffsets, end
-        return offsets.read_batch_end(checkpoint, batch_id - 1, topics), end
+        return read_batch_end(checkpoint, batch_id - 1, topics), end
 
     def _last_position(self) -> Position | None:
         """What an earlier attempt reported last: a batch that it left half done is not part of it."""

@@ -43,6 +43,18 @@ class Folder:
         with self.filesystem.open_input_file(self.full(relative)) as source:
             return pq.ParquetFile(source).read()
 
+    def read_bytes(self, relative: str) -> bytes:
+        with self.filesystem.open_input_stream(self.full(relative)) as source:
+            return bytes(source.read())
+
+    def write(self, relative: str, content: bytes) -> None:
+        """Whole or not at all, for whoever reads it meanwhile."""
+        self.filesystem.create_dir(self.path, recursive=True)
+        draft = f"{self.full(relative)}.{uuid.uuid4().hex}"
+        with self.filesystem.open_output_stream(draft) as sink:
+            sink.write(content)
+        self.filesystem.move(draft, self.full(relative))
+
     def list_parquet(self, relative: str) -> list[str]:
         """Parquet files directly below a folder of the table; an absent folder has none."""
         selector = pafs.FileSelector(self.full(relative), allow_not_found=True)
@@ -52,6 +64,10 @@ class Folder:
     def delete_folder(self, relative: str) -> None:
         if self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.Directory:
             self.filesystem.delete_dir(self.full(relative))
+
+    def delete_file(self, relative: str) -> None:
+        if self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.File:
+            self.filesystem.delete_file(self.full(relative))
 
 
 def generation_folder(generation: int) -> str:

@@ -57,6 +57,14 @@ def recent_rate(layout: Layout, generation: int) -> float:
     return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
 
 
+def best_rate(layout: Layout) -> float | None:
+    """Records a second in the fastest batch that the table still knows, by statistics alone."""
+    if not store.has_table(layout, "progress"):
+        return None
+    files = pa.table(store.open_table(layout, "progress").get_add_actions(flatten=True))
+    return pc.max(files["max.rowsPerSecond"]).as_py() if "max.rowsPerSecond" in files.column_names else None
+
+
 def _rows_since_newest(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
     """Rows of the newest attempt not older than its newest file's first row less a window.
 

@@ -78,6 +78,7 @@ SWAP_HISTORY = pa.schema(
         ("requestedBy", pa.string()),
         ("at", TIMESTAMP),
         ("detail", pa.string()),
+        ("deadline", TIMESTAMP),
     ]
 )
 LOGS = pa.schema(

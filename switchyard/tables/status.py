@@ -1,13 +1,12 @@
-"""The status row: which generation everybody reads. It changes only by compare-and-set on its epoch."""
+"""The status row: which generation everybody reads. It is changed through the book only."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-
-from deltalake import DeltaTable
+from dataclasses import dataclass
+from datetime import datetime
 
 from switchyard.layout import Layout
+from switchyard.swaps import Standing
 from switchyard.tables import store
 
 ACTIVE = "ACTIVE"
@@ -29,15 +28,16 @@ def read_status(layout: Layout) -> Status | None:
     return Status(**rows[0]) if rows else None
 
 
-def flip(layout: Layout, expected_epoch: int, wanted: Status) -> Status | None:
-    """Makes `wanted` the status if the epoch is still the expected one (0: no row yet); None when it is not."""
-    after = replace(wanted, epoch=expected_epoch + 1, lastApplied=datetime.now(UTC))
-
-    def decide(table: DeltaTable) -> store.Change | None:
-        rows = store.read_snapshot(table, "status").to_pylist()
-        epoch = rows[0]["epoch"] if rows else 0
-        if epoch != expected_epoch:
-            return None
-        return store.Change(rows=[asdict(after)], mode="overwrite")
-
-    return None if store.transact(layout, "status", decide) is None else after
+def status_row(standing: Standing, state: str) -> store.Row:
+    target = standing.target
+    if target is None:
+        raise ValueError("a status row names what is joined")
+    return {
+        "generation": standing.generation,
+        "usersTopic": target.usersTopic,
+        "accountsTopic": target.accountsTopic,
+        "joinType": target.joinType,
+        "lastApplied": standing.lastApplied,
+        "state": state,
+        "epoch": standing.epoch,
+    }

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -41,10 +42,11 @@ def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTa
     """The table at a version (newest by default); an absent one is created first."""
     uri = layout.table(name)
     try:
-        return DeltaTable(uri, version=version)
+        table = DeltaTable(uri, version=version)
     except TableNotFoundError:
         create_table(layout, name)
         return DeltaTable(uri, version=version)
+    return table
 
 
 def create_table(layout: Layout, name: str) -> None:
@@ -139,6 +141,12 @@ def read_snapshot(
         file_pruning_predicate=pruning, schema=SCHEMAS[name], filesystem=folder_of(table.table_uri)
     )
     return dataset.to_table(columns=columns or SCHEMAS[name].names, filter=where)
+
+
+def read_file(folder: pafs.FileSystem, path: str, name: str) -> list[Row]:
+    """The rows of one data file of a table that is not partitioned; columns it was written without are null."""
+    rows = ds.dataset(path, schema=SCHEMAS[name], filesystem=folder, format="parquet").to_table()
+    return list(rows.to_pylist())
 
 
 def list_files(layout: Layout, name: str, version: int, generation: int) -> list[str]:

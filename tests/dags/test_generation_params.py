@@ -22,23 +22,24 @@ def fill_form(dag: DAG, **values: Any) -> dict[str, Any]:
     return dict(params.validate())
 
 
-def test_defaults_are_accepted(generation: DAG) -> None:
+def test_defaults_keep_what_is_read_now(generation: DAG) -> None:
     assert fill_form(generation) == {
-        "users_topic": "users",
-        "accounts_topic": "accounts",
-        "join_type": "left",
+        "users_topic": "",
+        "accounts_topic": "",
+        "join_type": "",
         "start": "latest",
+        "dry_run": False,
     }
 
 
-@pytest.mark.parametrize("topic", ["", "two words", "a,b", "slash/es", "x" * 250, "ünicode"])
+@pytest.mark.parametrize("topic", ["two words", "a,b", "slash/es", "x" * 250, "ünicode"])
 @pytest.mark.parametrize("field", ["users_topic", "accounts_topic"])
 def test_bad_topic_is_refused(generation: DAG, field: str, topic: str) -> None:
     with pytest.raises(ValueError, match="Invalid input for param"):
         fill_form(generation, **{field: topic})
 
 
-@pytest.mark.parametrize("join_type", ["outer", "LEFT", "", 1, None])
+@pytest.mark.parametrize("join_type", ["outer", "LEFT", 1])
 def test_unknown_join_is_refused(generation: DAG, join_type: Any) -> None:
     with pytest.raises(ValueError, match="Invalid input for param"):
         fill_form(generation, join_type=join_type)
@@ -64,7 +65,14 @@ def test_bad_start_is_refused(generation: DAG, start: str) -> None:
 
 
 def test_close_runs_whatever_became_of_the_stream(generation: DAG) -> None:
-    assert generation.get_task("stream").upstream_task_ids == {"preflight"}
+    assert generation.get_task("stream").upstream_task_ids == set()
     assert generation.get_task("close").upstream_task_ids == {"stream"}
     assert generation.get_task("close").trigger_rule == "all_done"
     assert {task.task_id for task in generation.leaves} == {"close"}
+
+
+def test_the_control_dag_runs_one_round_at_a_time(dags: dict[str, DAG]) -> None:
+    control = dags["switchyard_control"]
+    assert control.max_active_runs == 1
+    assert not control.catchup
+    assert control.task_ids == ["take_commands"]

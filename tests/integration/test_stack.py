@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from switchyard.tables.history import Event, read_history
 
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local.airflow import read_password
 from switchyard.stream.audit import audit_at_newest
-from switchyard.tables.history import Event, read_history
 from tests.integration.conftest import DAG_ID, Stack
 from tests.waiting import eventually
 

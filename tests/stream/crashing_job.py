@@ -13,9 +13,9 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from switchyard import protocol
 from switchyard.layout import PROJECT
 from switchyard.stream import runner
-from switchyard.tables import history
 from switchyard.tables.writer import TableWriter
 
 FIRST_BATCH = 1
@@ -55,16 +55,17 @@ def crash_in_report(report: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def crash_before_applied(record: Callable[..., bool]) -> Callable[..., bool]:
-    def wrapped(layout: Any, swap: Any, event: Any, detail: str = "") -> bool:
-        if place == "applied" and event == history.Event.APPLIED:
+def crash_after_flip(try_flip: Callable[..., bool]) -> Callable[..., bool]:
+    def wrapped(*arguments: Any) -> bool:
+        has_flipped = try_flip(*arguments)
+        if place == "applied" and has_flipped:
             die()
-        return record(layout, swap, event, detail)
+        return has_flipped
 
     return wrapped
 
 
-history.record = crash_before_applied(history.record)
+protocol.try_flip = crash_after_flip(protocol.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
 runner.report = crash_in_report(runner.report)
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

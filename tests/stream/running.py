@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 
 from switchyard.generations import GenerationSpec, keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.stream.audit import Audit, audit_at_newest
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
+from switchyard.swaps import Target
 from switchyard.tables import store
-from switchyard.tables.history import Swap
 from switchyard.tables.writer import claim_attempt
 from tests.topics import Topics
 
@@ -31,8 +32,9 @@ class Stream:
     @classmethod
     def prepare(cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any) -> Stream:
         settings = Settings(root=layout.root, **options)
-        swap = Swap("test", 1, topics.users, topics.accounts, join_type, "earliest", "test")
-        spec = resolve_spec(topics.kafka, swap, settings.state_retention)
+        target = Target(topics.users, topics.accounts, join_type)
+        with TopicReader(topics.kafka) as reader:
+            spec = resolve_spec(reader, target, "earliest", settings.state_retention, generation=1)
         return cls(spark, settings, topics, keep_spec(layout, spec))
 
     def run_attempt(self) -> BatchRunner:

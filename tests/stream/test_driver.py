@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.errors import InputError
-from switchyard.generations import load_spec, request_generation
+from switchyard.commands import Answer, Desk
+from switchyard.control import Message
+from switchyard.generations import load_spec
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
 from switchyard.stream.lifecycle import End, run_generation
-from switchyard.tables import history, store
-from switchyard.tables.history import Event
+from switchyard.swaps import Event
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from tests.events import FIRST_MS, draw_events
@@ -36,13 +39,17 @@ CRASH_POINTS = (
 
 @pytest.fixture
 def settings(layout: Layout) -> Settings:
-    return Settings(root=layout.root, max_offsets_per_trigger=60, linger_seconds=1)
+    return Settings(root=layout.root, max_offsets_per_trigger=60, linger_seconds=1, min_dwell_seconds=0)
 
 
 def assert_clean(spark: SparkSession, settings: Settings, generation: int = 1) -> None:
     audit = audit_at_newest(lambda: spark, settings, generation)
     assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit
     assert audit.rowsCompared > 0
+
+
+def events_of(layout: Layout, swap_id: str) -> list[Event]:
+    return [entry.event for entry in DeltaBook(layout).ledger().entries if entry.swapId == swap_id]
 
 
 def test_killed_at_every_point_nothing_is_lost_or_double(
@@ -61,8 +68,7 @@ def test_killed_at_every_point_nothing_is_lost_or_double(
     progress = newest_progress(settings.layout, 1)
     assert progress is not None
     assert progress.attempt == len(CRASH_POINTS) + 1
-    events_of_swap = [row["event"] for row in history.read_history(settings.layout)]
-    assert events_of_swap == [Event.REQUESTED, Event.STARTING, Event.READY, Event.APPLIED]
+    assert events_of(settings.layout, "by-hand-1") == [Event.REQUESTED, Event.STARTING, Event.READY, Event.APPLIED]
     assert_clean(spark, settings)
 
 
@@ -83,17 +89,15 @@ def test_second_driver_of_a_generation_fences_the_first_out(
     assert_clean(spark, settings)
 
 
-def ask(settings: Settings, topics: Topics, swap_id: str, join_type: str, start: str) -> int:
-    return request_generation(
-        settings,
-        users_topic=topics.users,
-        accounts_topic=topics.accounts,
-        join_type=join_type,
-        start=start,
-        swap_id=swap_id,
-        requested_by="test",
-        kafka=topics.kafka,
-    )
+def ask(settings: Settings, topics: Topics, swap_id: str, join_type: str, start: str) -> Answer:
+    message = Message(topics.users, topics.accounts, join_type, start)
+    with TopicReader(topics.kafka) as reader:
+        return Desk(settings, reader).take(message, swap_id, "test")
+
+
+def generation_of(answer: Answer) -> int:
+    assert answer.request is not None, answer
+    return answer.request.generation
 
 
 def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
@@ -101,10 +105,10 @@ def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
 ) -> None:
     layout = settings.layout
     topics.send(draw_events(seed=13, count=100))
-    assert ask(settings, topics, "first", "left", "earliest") == 1
-    assert ask(settings, topics, "second", "asof", "earliest") == 2
+    assert generation_of(ask(settings, topics, "first", "left", "earliest")) == 1
     with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as old:
         eventually(lambda: (status := read_status(layout)) and status.generation == 1)
+        assert generation_of(ask(settings, topics, "second", "asof", "earliest")) == 2
         with running_driver(settings, topics, tmp_path, generation=2, join_type="asof") as new:
             eventually(lambda: (status := read_status(layout)) and status.generation == 2)
             assert old.wait() == 0, old.tail()
@@ -112,45 +116,36 @@ def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
             eventually(lambda: new.has_read(150))
             new.ask_to_stop()
             assert new.wait() == STOPPED
-    rows = history.read_history(layout)
-    assert [row["event"] for row in rows if row["swapId"] == "first"] == [
-        Event.REQUESTED,
-        Event.STARTING,
-        Event.READY,
-        Event.APPLIED,
-        Event.LINGERING,
-        Event.RETIRED,
-    ]
-    assert [row["event"] for row in rows if row["swapId"] == "second"] == [
-        Event.REQUESTED,
-        Event.STARTING,
-        Event.READY,
-        Event.APPLIED,
-    ]
+    whole_life = [Event.REQUESTED, Event.STARTING, Event.READY, Event.APPLIED, Event.LINGERING, Event.RETIRED]
+    assert events_of(layout, "first") == whole_life
+    assert events_of(layout, "second") == whole_life[:4]
     assert_clean(spark, settings, 1)
     assert_clean(spark, settings, 2)
-    assert ask(settings, topics, "third", "left", "resume") == 1
-    assert ask(settings, topics, "third", "left", "resume") == 1
+    assert generation_of(ask(settings, topics, "third", "left", "resume")) == 1
+    assert generation_of(ask(settings, topics, "third", "left", "resume")) == 1
     with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as resumed:
         eventually(lambda: (status := read_status(layout)) and status.generation == 1)
         eventually(lambda: resumed.has_read(150))
         resumed.ask_to_stop()
         assert resumed.wait() == STOPPED
+    ready = [entry for entry in DeltaBook(layout).ledger().entries if entry.event is Event.READY]
+    assert [entry.swapId for entry in ready] == ["first", "second", "third"]
+    assert all("equal the batch join" in entry.detail for entry in ready)
     assert_clean(spark, settings, 1)
 
 
-def test_a_driver_started_again_after_its_generation_retired_does_nothing(settings: Settings, topics: Topics) -> None:
-    """Also when it was superseded before it was active: that must not be taken for a new request."""
+def test_a_driver_started_again_after_its_generation_was_superseded_does_nothing(
+    settings: Settings, topics: Topics
+) -> None:
     ask(settings, topics, "first", "left", "latest")
     spec = load_spec(settings.layout, 1)
-    swap = history.find_swap(history.read_history(settings.layout), 1)
     assert spec is not None
-    assert swap is not None
-    for event in (Event.SUPERSEDED, Event.RETIRED):
-        history.record(settings.layout, swap, event)
-    before = history.read_history(settings.layout)
+    ask(settings, topics, "second", "inner", "latest")
+    before = DeltaBook(settings.layout).ledger()
+    assert before.outcomes["first"].event is Event.SUPERSEDED
+    assert "second" in before.outcomes["first"].detail
     assert run_generation(settings, spec, topics.kafka) is End.RETIRED
-    assert history.read_history(settings.layout) == before
+    assert DeltaBook(settings.layout).ledger() == before
 
 
 def test_a_timestamp_starts_at_the_first_record_not_before_it(settings: Settings, topics: Topics) -> None:
@@ -165,35 +160,26 @@ def test_a_timestamp_starts_at_the_first_record_not_before_it(settings: Settings
 
 
 @pytest.mark.parametrize(
-    ("users", "accounts", "join_type", "start", "reason"),
+    ("users", "accounts", "start", "reason"),
     [
-        ("no-such-topic", None, "left", "latest", "the topic no-such-topic does not exist"),
-        ("a,b", None, "left", "latest", "is not a topic name"),
-        ("..", None, "left", "latest", "is not a topic name"),
-        ("__consumer_offsets", None, "left", "latest", "is not a topic name"),
-        ("control", None, "left", "latest", "is the control topic"),
-        (None, "same", "left", "latest", "cannot both come from"),
-        (None, None, "cross", "latest", "is not a join type"),
-        (None, None, "left", "yesterday", "none of latest, earliest, resume"),
-        (None, None, "left", "resume", "no retired generation"),
+        ("no-such-topic", None, "latest", "the topic no-such-topic does not exist"),
+        ("a,b", None, "latest", "is not a topic name"),
+        ("__consumer_offsets", None, "latest", "is not a topic name"),
+        ("control", None, "latest", "is the control topic"),
+        (None, "same", "latest", "cannot both come from"),
+        (None, None, "resume", "no earlier generation"),
     ],
 )
 def test_bad_request_is_refused_before_a_driver_starts_and_leaves_nothing_behind(
-    settings: Settings, topics: Topics, users: str | None, accounts: str | None, join_type: str, start: str, reason: str
+    settings: Settings, topics: Topics, users: str | None, accounts: str | None, start: str, reason: str
 ) -> None:
-    with pytest.raises(InputError, match=reason):
-        request_generation(
-            settings,
-            users_topic=users or topics.users,
-            accounts_topic=topics.users if accounts == "same" else topics.accounts,
-            join_type=join_type,
-            start=start,
-            swap_id="bad",
-            requested_by="test",
-            kafka=topics.kafka,
-        )
-    assert [(row["event"], row["swapId"]) for row in history.read_history(settings.layout)] == [(Event.REJECTED, "bad")]
-    left = {path.name for path in Path(settings.root).iterdir()}
-    assert left == {"tables"}
-    assert {path.name for path in (Path(settings.root) / "tables").iterdir()} == {"swap_history", "logs"}
-    assert store.read_rows(settings.layout, "logs")[0]["level"] == "WARNING"
+    message = Message(users or topics.users, topics.users if accounts == "same" else topics.accounts, "left", start)
+    with TopicReader(topics.kafka) as reader:
+        answer = Desk(settings, reader).take(message, "bad", "test")
+    assert answer.outcome is not None
+    assert (answer.outcome.event, answer.request) == (Event.REJECTED, None)
+    assert reason in answer.outcome.detail
+    assert [entry.event for entry in DeltaBook(settings.layout).ledger().entries] == [Event.REJECTED]
+    assert {path.name for path in Path(settings.root).iterdir()} == {"tables"}
+    assert store.read_rows(settings.layout, "status") == []
+    assert [row["level"] for row in store.read_rows(settings.layout, "logs")].count("WARNING") == 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from switchyard.tables.history import Event, Swap
 
 from switchyard.errors import InputError
 from switchyard.generations import close_request
@@ -14,7 +15,6 @@ from switchyard.layout import Layout
 from switchyard.overview import describe_status, judge_heartbeat
 from switchyard.settings import Settings
 from switchyard.tables import history, names, store
-from switchyard.tables.history import Event, Swap
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report
 from switchyard.tables.status import Status, flip, read_status

@@ -1,0 +1,44 @@
+"""What the triggerer runs for the bell: one consumer that reports new places of the control topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.providers.apache.kafka.hooks.consume import KafkaConsumerHook
+from airflow.providers.apache.kafka.triggers.shared_stream import KafkaBrokerPayload, KafkaSharedStreamProducer
+from asgiref.sync import sync_to_async
+
+from switchyard.kafka.watching import assign_new, poll_newest, watcher_settings
+
+GROUP = "switchyard-bell"
+RETRY_SECONDS = 2.0
+REFRESH_SECONDS = 30.0
+
+
+class BellHook(KafkaConsumerHook):
+    """A consumer from the connection, with a group of its own: the drain's offsets are not the bell's."""
+
+    def _get_client(self, config: dict[str, Any]) -> Any:
+        return super()._get_client({**config, **watcher_settings(GROUP)})
+
+
+class BellProducer(KafkaSharedStreamProducer):
+    """Inherits the commit of a place after its event was stored. Outlives a missing topic and a broker that is away."""
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, KafkaBrokerPayload]]:
+        hook = BellHook(topics=self.topics, kafka_config_id=self.kafka_config_id)
+        consumer = self._consumer = await sync_to_async(lambda: hook.get_conn)()
+        loop = asyncio.get_running_loop()
+        assigned: set[tuple[str, int]] = set()
+        refresh_at = 0.0
+        while True:
+            if loop.time() >= refresh_at:
+                assigned = await sync_to_async(assign_new)(consumer, self.topics, assigned)
+                refresh_at = loop.time() + (REFRESH_SECONDS if assigned else RETRY_SECONDS)
+            if not assigned:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            for place in await sync_to_async(poll_newest)(consumer, self.poll_timeout):
+                yield place, KafkaBrokerPayload(*place)

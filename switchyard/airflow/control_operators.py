@@ -1,0 +1,119 @@
+"""The tasks that take commands and start the run of the generation that follows from them, in one task each.
+
+The run is started after `execute` has ended. Whoever dies in between leaves a request without a driver, and the next
+round finds it: the run id is the same however often it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink, Context
+from airflow.sdk.exceptions import AirflowFailException, DagRunTriggerException
+
+from switchyard.airflow.defaults import GENERATION_DAG, KAFKA_CONNECTION, SWAPS, SWAPS_ASSET
+from switchyard.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from switchyard.upkeep import Run
+
+RUN_ID_KEY = "trigger_run_id"
+
+
+class StartedRunLink(BaseOperatorLink):
+    """From the command to the generation it started; none when there was nothing to start."""
+
+    name = "Started generation"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        from airflow.sdk.bases.xcom import BaseXCom
+
+        run_id = BaseXCom.get_value(ti_key=ti_key, key=RUN_ID_KEY)
+        return run_url(run_id) if run_id else ""
+
+
+def run_url(run_id: str) -> str:
+    from airflow.utils.helpers import build_airflow_dagrun_url
+
+    return str(build_airflow_dagrun_url(dag_id=GENERATION_DAG, run_id=run_id))
+
+
+class CommandOperator(BaseOperator):
+    """Does its work, tells what was settled as an asset event, and starts the run that is needed now, if any.
+
+    It signals the run like TriggerDagRunOperator does, whose module would cost every parse half a second of imports.
+    """
+
+    operator_extra_links = [StartedRunLink()]  # noqa: RUF012 - the type of the base class
+    ui_color = "#d9e2f3"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(outlets=[SWAPS], **options)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from switchyard.kafka.client import client_properties
+
+        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
+        settled, run = self.work(load_settings(), kafka, context)
+        if run is not None:
+            settled = settled | {"run": run.run_id, "generation": run.conf["generation"]}
+        if settled:
+            self.log.info("Settled or started: %s", settled)
+            context["outlet_events"][SWAPS].add(SWAPS_ASSET, extra=settled)
+        if run is not None:
+            self._start(run, context)
+        return settled
+
+    def _start(self, run: Run, context: Context) -> None:
+        ti = context["ti"]
+        ti.xcom_push(key=RUN_ID_KEY, value=run.run_id)
+        ti.xcom_push(key=StartedRunLink().xcom_key, value=run_url(run.run_id))
+        if ti.get_dr_count(dag_id=GENERATION_DAG, run_ids=[run.run_id]):
+            self.log.info("Run %s exists already.", run.run_id)
+            return
+        raise DagRunTriggerException(
+            trigger_dag_id=GENERATION_DAG,
+            dag_run_id=run.run_id,
+            conf=dict(run.conf),
+            note=run.note,
+            reset_dag_run=False,
+            skip_when_already_exists=True,
+            wait_for_completion=False,
+            allowed_states=[],
+            failed_states=[],
+            poke_interval=60,
+            deferrable=False,
+        )
+
+    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+        """What was settled, by swap id, and the run to start."""
+        raise NotImplementedError
+
+
+class ControlOperator(CommandOperator):
+    """One round: drains the control topic and does what is due."""
+
+    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+        from switchyard.drain import run_round
+
+        done = run_round(settings, kafka)
+        return dict(done.settled), done.run
+
+
+class RollbackOperator(CommandOperator):
+    """Back to the previous generation."""
+
+    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+        from switchyard.commands import Desk
+        from switchyard.kafka.topics import TopicReader
+        from switchyard.swaps import ROLLBACK_PREFIX, Event
+
+        run = context["dag_run"]
+        requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
+        with TopicReader(kafka) as reader:
+            desk = Desk(settings, reader)
+            answer = desk.roll_back(f"{ROLLBACK_PREFIX}{run.run_id}", requested_by)
+            if answer.outcome is not None and answer.outcome.event is Event.REJECTED:
+                raise AirflowFailException(answer.outcome.detail)
+            return {answer.swapId: answer.document()["outcome"]}, desk.next_run()

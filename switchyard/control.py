@@ -1,0 +1,224 @@
+"""From the bytes of a control message to a decision. Pure: the broker's topics and the present state are handed in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from switchyard.errors import InputError
+from switchyard.layout import JOIN_TYPES
+from switchyard.swaps import Target
+
+MOST_BYTES = 64 * 1024
+MOST_ID_CHARACTERS = 200
+NAMED_STARTS = ("latest", "earliest", "resume")
+FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id")
+SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True)
+class Message:
+    """A control message, normalised: None keeps the current value."""
+
+    usersTopic: str | None = None
+    accountsTopic: str | None = None
+    joinType: str | None = None
+    start: str | None = None
+    dryRun: bool = False
+    id: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the settings say about requests."""
+
+    defaults: Target
+    control_topic: str = "control"
+    allowed_topics: tuple[str, ...] = ()
+    """Names or patterns with `*`; empty allows every topic."""
+
+
+class Kind(StrEnum):
+    REFRESH = "refresh"
+    SWAP = "swap"
+    TAKE_BACK = "take back"
+    """What is active is wanted again, before another one has replaced it."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a message asks for, given what was asked before."""
+
+    kind: Kind
+    target: Target
+    start: str
+    changes: tuple[str, ...]
+    is_dry: bool = False
+
+
+def parse_message(value: bytes | None) -> Message:
+    """Reads and normalises a message; an InputError says what is wrong with it."""
+    if value is None:
+        raise InputError('the message has no value; send a JSON object such as {"joinType": "inner"}')
+    if len(value) > MOST_BYTES:
+        raise InputError(f"the message has {len(value)} bytes; at most {MOST_BYTES} are allowed")
+    fields = _parse_object(value)
+    known = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
+    for name, given in known.items():
+        wanted: type = bool if name == "dryRun" else str
+        if not isinstance(given, wanted):
+            raise InputError(f"{name} must be {'true or false' if wanted is bool else 'a text'}, not {_kind(given)}")
+    texts = {name: given.strip() for name, given in known.items() if isinstance(given, str) and given.strip()}
+    if len(texts.get("id", "")) > MOST_ID_CHARACTERS:
+        raise InputError(f"id has {len(texts['id'])} characters; at most {MOST_ID_CHARACTERS} are allowed")
+    join_type, warnings = normalise_join(texts.get("joinType"))
+    ignored = sorted(set(map(str, fields)) - set(FIELDS))
+    if ignored:
+        warnings += (f"ignored: {_shorten(', '.join(ignored))}",)
+    return Message(
+        texts.get("usersTopic"),
+        texts.get("accountsTopic"),
+        join_type,
+        normalise_start(texts.get("start")),
+        bool(known.get("dryRun", False)),
+        texts.get("id"),
+        warnings,
+    )
+
+
+def _parse_object(value: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the message is not JSON: {_shorten(str(error))}") from None
+    if not isinstance(parsed, dict):
+        raise InputError(f"the message must be a JSON object, not {_kind(parsed)}")
+    return parsed
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _kind(value: object) -> str:
+    names = {
+        bool: "true or false",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), "null")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The join type and a warning: an unknown one means left."""
+    if given is None:
+        return None, ()
+    name = given.lower()
+    name = SAME_JOINS.get(name, name)
+    if name in JOIN_TYPES:
+        return name, ()
+    return "left", (f"{_shorten(given)!r} is not a join type, so left is taken; known are {', '.join(JOIN_TYPES)}",)
+
+
+def normalise_start(given: str | None) -> str | None:
+    if given is None or given.lower() in NAMED_STARTS:
+        return given and given.lower()
+    parse_moment(given)
+    return given
+
+
+def parse_moment(start: str) -> datetime:
+    """An ISO timestamp; one without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(start)
+    except ValueError:
+        raise InputError(
+            f"start {_shorten(start)!r} is none of latest, earliest, resume and an ISO timestamp like "
+            "2026-01-31T12:00:00Z"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.year < 1970:
+        raise InputError(f"start {start!r} is before 1970; use earliest to read everything")
+    return moment
+
+
+def check_topic_name(name: str) -> None:
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", "..") or name.startswith("__"):
+        raise InputError(
+            f"{_shorten(name)!r} is not a topic name that may be joined: 1 to 249 of the characters A-Z a-z 0-9 . _ - "
+            "are allowed, and neither '.', '..' nor a name beginning with '__'"
+        )
+
+
+def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> None:
+    """Every rule about topics. `topics` are those of the broker, with the number of partitions."""
+    for topic in (target.usersTopic, target.accountsTopic):
+        check_topic_name(topic)
+        if topic == policy.control_topic:
+            raise InputError(f"{topic} is the control topic and cannot be joined; name another topic")
+        if policy.allowed_topics and not any(fnmatchcase(topic, allowed) for allowed in policy.allowed_topics):
+            raise InputError(
+                f"the topic {topic} is outside the allow-list ({', '.join(policy.allowed_topics)}); "
+                "name an allowed one, or have it added to SWITCHYARD_ALLOWED_TOPICS"
+            )
+    if target.usersTopic == target.accountsTopic:
+        raise InputError(f"users and accounts cannot both come from the topic {target.usersTopic}; name two topics")
+    for topic in (target.usersTopic, target.accountsTopic):
+        if topic not in topics:
+            raise InputError(f"the topic {topic} does not exist on the broker; create it or name another")
+
+
+def decide(
+    message: Message,
+    *,
+    desired: Target | None,
+    active: Target | None,
+    policy: Policy,
+    topics: Mapping[str, int],
+) -> Decision:
+    """What a message asks for. An InputError is a rejection, and says why.
+
+    `desired` is what was last asked for and has not failed, `active` what everybody reads; both are None at first.
+    """
+    current = desired or policy.defaults
+    target = Target(
+        message.usersTopic or current.usersTopic,
+        message.accountsTopic or current.accountsTopic,
+        message.joinType or current.joinType,
+    )
+    check_target(target, policy, topics)
+    changes = _changes(desired, target)
+    if target == desired:
+        kind = Kind.REFRESH
+    elif target == active:
+        kind = Kind.TAKE_BACK
+    else:
+        kind = Kind.SWAP
+    # With nothing active there is nobody to have read what lies before: the first generation takes it all.
+    start = message.start or ("earliest" if desired is None else "latest")
+    return Decision(kind, target, start, changes, message.dryRun)
+
+
+def _changes(desired: Target | None, target: Target) -> tuple[str, ...]:
+    if desired is None:
+        return (f"nothing was asked for before; now {target}",)
+    return tuple(
+        f"{name} {getattr(desired, name)} → {getattr(target, name)}"
+        for name in ("usersTopic", "accountsTopic", "joinType")
+        if getattr(desired, name) != getattr(target, name)
+    )

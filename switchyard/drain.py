@@ -1,0 +1,91 @@
+"""One round of the control DAG: every waiting message is stored, settled or accepted, and only then committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from switchyard.commands import Answer, Desk
+from switchyard.kafka.control_topic import ControlRecord, control_topic
+from switchyard.kafka.topics import TopicReader
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.tables import store
+from switchyard.tables.logs import tell
+from switchyard.upkeep import Run, keep_up
+
+_CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round has done, and the run that is to be started because of it."""
+
+    settled: dict[str, str]
+    """swap id → outcome, or REQUESTED while it is open"""
+    run: Run | None
+
+
+def run_round(settings: Settings, kafka: Mapping[str, str]) -> Round:
+    settled: dict[str, str] = {}
+    with TopicReader(kafka) as reader, control_topic(kafka, settings.control_topic) as control:
+        desk = Desk(settings, reader)
+        for record in control.read_waiting(lambda text: tell(settings.layout, text, level="WARNING")):
+            answer = take_record(desk, record)
+            settled[answer.swapId] = answer.document()["outcome"]
+            control.commit(record)
+        control.commit_ends()
+        if booted := desk.boot():
+            settled[booted.swapId] = booted.document()["outcome"]
+        keep_up(settings, desk.book)
+        return Round(settled, desk.next_run())
+
+
+def take_record(desk: Desk, record: ControlRecord) -> Answer:
+    keep_record(desk.settings.layout, record)
+    swap_id = record_id(desk.settings.layout, record)
+    return desk.take_value(record.value, swap_id, name_requester(record))
+
+
+def name_requester(record: ControlRecord) -> str:
+    """Who sent it: our own command line says so in a header; what anybody else writes there is not repeated."""
+    said = record.requested_by or ""
+    return said if _CLI_NAME.fullmatch(said) else "control"
+
+
+def keep_record(layout: Layout, record: ControlRecord) -> None:
+    """Stores a message as it came, once."""
+    value = None if record.value is None else record.value.decode("utf-8", errors="backslashreplace")
+    row = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "ts": record.ts,
+        "value": value,
+    }
+
+    def decide(table: DeltaTable) -> store.Change | None:
+        present = store.read_snapshot(table, "control_raw", where=_place(record)).to_pylist()
+        return None if any(there["ts"] == record.ts for there in present) else store.Change(rows=[row])
+
+    store.transact(layout, "control_raw", decide)
+
+
+def record_id(layout: Layout, record: ControlRecord) -> str:
+    """The swap id of a message without an id of its own: its place, and its time if the topic was created anew."""
+    place = f"{record.topic}-{record.partition}-{record.offset}"
+    there = store.read_rows(layout, "control_raw", where=_place(record))
+    is_first = record.ts <= min(row["ts"] for row in there)
+    return place if is_first else f"{place}-{int(record.ts.timestamp() * 1000)}"
+
+
+def _place(record: ControlRecord) -> pc.Expression:
+    return (
+        (pc.field("topic") == record.topic)
+        & (pc.field("partition") == record.partition)
+        & (pc.field("offset") == record.offset)
+    )

@@ -1,0 +1,124 @@
+"""What the command line does about swaps: send one, follow it to its outcome, plan one, roll one back."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from switchyard.commands import Answer, Desk
+from switchyard.control import MOST_ID_CHARACTERS, parse_message
+from switchyard.errors import InputError, SwitchyardError
+from switchyard.kafka.control_topic import publish
+from switchyard.kafka.topics import TopicReader
+from switchyard.settings import Settings
+from switchyard.stories import describe
+from switchyard.swaps import ROLLBACK_PREFIX
+from switchyard.tables.book import DeltaBook
+from switchyard.upkeep import Run
+
+LOOK_SECONDS = 0.25
+PATIENCE_SECONDS = 90.0
+"""The control DAG looks each minute even if its bell is broken."""
+
+Tell = Callable[[str], None]
+
+
+def send_swap(settings: Settings, fields: Mapping[str, Any], swap_id: str | None) -> str:
+    """Publishes a control message and returns the id under which its outcome will be found."""
+    chosen = _check_id(swap_id) or _new_id("cli")
+    value = json.dumps({**fields, "id": chosen}).encode()
+    parse_message(value)
+    publish(_kafka(settings), settings.control_topic, value, _requester())
+    return chosen
+
+
+def make_dry_run(settings: Settings, fields: Mapping[str, Any]) -> Answer:
+    message = parse_message(json.dumps({**fields, "dryRun": True}).encode())
+    with TopicReader(_kafka(settings)) as reader:
+        return Desk(settings, reader).take(message, _new_id("plan"), _requester())
+
+
+def send_rollback(settings: Settings, swap_id: str | None, tell: Tell) -> str:
+    """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
+    chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("cli"))
+    with TopicReader(_kafka(settings)) as reader:
+        desk = Desk(settings, reader)
+        desk.roll_back(chosen, _requester())
+        run = desk.next_run()
+    if run is not None:
+        start_run(settings, run, tell)
+    return chosen
+
+
+def start_run(settings: Settings, run: Run, tell: Tell) -> None:
+    """Starts the run now if Airflow can be asked; otherwise the control DAG does within a minute."""
+    from switchyard.local.airflow_api import AirflowApi
+    from switchyard.local.keeper import DAG_ID
+
+    try:
+        AirflowApi.of(settings).trigger(DAG_ID, run.run_id, run.conf, run.note)
+    except (SwitchyardError, OSError):
+        tell("Airflow did not answer; the control DAG starts the driver within a minute of its return")
+
+
+def follow(settings: Settings, swap_id: str, tell: Tell) -> dict[str, Any]:
+    """Tells each event of a swap as it comes; returns its outcome."""
+    book = DeltaBook(settings.layout)
+    began, told = time.monotonic(), 0
+    deadline_told = False
+    while True:
+        ledger = book.ledger()
+        entries = [entry for entry in ledger.entries if entry.swapId == swap_id]
+        for entry in entries[told:]:
+            tell(f"{time.monotonic() - began:5.1f} s  {entry.event:10}  {describe(entry)}")
+        told = len(entries)
+        outcome = ledger.outcomes.get(swap_id)
+        if outcome is not None:
+            return {
+                "swapId": swap_id,
+                "outcome": str(outcome.event),
+                "generation": outcome.generation,
+                "detail": outcome.detail,
+                "seconds": round(time.monotonic() - began, 1),
+            }
+        if not entries and time.monotonic() - began > PATIENCE_SECONDS:
+            raise SwitchyardError(
+                f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG switchyard_control running? "
+                "It will be taken when it runs again; `switchyard history` tells"
+            )
+        if entries and not deadline_told and _is_overdue(settings, book, swap_id):
+            deadline_told = True
+            tell("its deadline is over; the control DAG settles it within a minute")
+        time.sleep(LOOK_SECONDS)
+
+
+def _is_overdue(settings: Settings, book: DeltaBook, swap_id: str) -> bool:
+    request = book.ledger().find(swap_id)
+    return request is not None and request.deadline is not None and datetime.now(UTC) > request.deadline
+
+
+def _kafka(settings: Settings) -> dict[str, str]:
+    return {"bootstrap.servers": settings.bootstrap}
+
+
+def _requester() -> str:
+    name = "unknown"
+    with suppress(KeyError, OSError, ImportError):
+        name = getpass.getuser()
+    return f"cli:{name}"
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _check_id(swap_id: str | None) -> str | None:
+    if swap_id is not None and not 0 < len(swap_id.strip()) <= MOST_ID_CHARACTERS:
+        raise InputError(f"--id needs 1 to {MOST_ID_CHARACTERS} characters")
+    return swap_id and swap_id.strip()

@@ -1,0 +1,178 @@
+"""The control topic: publishing a message, and draining it to its end from the last committed offset.
+
+No group membership: positions are assigned, so a consumer that died never keeps the next one waiting. An offset is
+committed only after its message was handled; whoever handles messages must bear to see one again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from switchyard.errors import InputError, SwitchyardError
+from switchyard.kafka.topics import base_properties, explain, quiet
+
+GROUP = "switchyard-control"
+REQUESTED_BY_HEADER = "requestedBy"
+_TIMEOUT_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ControlRecord:
+    topic: str
+    partition: int
+    offset: int
+    ts: datetime
+    value: bytes | None
+    requested_by: str | None = None
+
+
+class ControlTopic:
+    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
+        self.topic = topic
+        settings = base_properties(properties) | {
+            "group.id": GROUP,
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "error",
+        }
+        self._consumer = Consumer(settings, logger=quiet)
+        self._bounds: dict[int, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def read_waiting(self, tell_lost: Callable[[str], None]) -> list[ControlRecord]:
+        """Every message from the committed offsets to the present end, oldest first across partitions."""
+        starts = self._starts(tell_lost)
+        wanted = {p: self._bounds[p][1] for p, start in starts.items() if start < self._bounds[p][1]}
+        records: list[ControlRecord] = []
+        if wanted:
+            self._consumer.assign([TopicPartition(self.topic, p, starts[p]) for p in wanted])
+            records = list(self._read_until(wanted))
+            self._consumer.unassign()
+        return in_order(records)
+
+    def commit(self, record: ControlRecord) -> None:
+        self._commit({record.partition: record.offset + 1})
+
+    def commit_ends(self) -> None:
+        """Commits where the last reading ended: a group that is silent for a week would be forgotten."""
+        self._commit({partition: end for partition, (_, end) in self._bounds.items()})
+
+    def _commit(self, following: Mapping[int, int]) -> None:
+        if not following:
+            return
+        places = [TopicPartition(self.topic, partition, offset) for partition, offset in following.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            raise explain(error, f"cannot commit the offsets of the topic {self.topic}") from None
+
+    def _starts(self, tell_lost: Callable[[str], None]) -> dict[int, int]:
+        try:
+            found = self._consumer.list_topics(self.topic, timeout=_TIMEOUT_SECONDS).topics[self.topic]
+            if found.error is not None:
+                raise InputError(f"the control topic {self.topic} cannot be read: {found.error.str()}; create it")
+            places = [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
+            self._bounds = {
+                place.partition: self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
+                for place in places
+            }
+            committed = self._consumer.committed(places, timeout=_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise explain(error, f"cannot read the control topic {self.topic}") from None
+        return {place.partition: self._start(place, tell_lost) for place in committed}
+
+    def _start(self, committed: TopicPartition, tell_lost: Callable[[str], None]) -> int:
+        low, high = self._bounds[committed.partition]
+        if committed.offset == OFFSET_INVALID:
+            return low
+        if committed.offset > high:
+            tell_lost(f"the control topic {self.topic} was created anew: it is read from its beginning")
+            return low
+        if committed.offset < low:
+            count = low - committed.offset
+            tell_lost(f"Kafka has deleted {count} offsets of the control topic {self.topic} before they were read")
+            return low
+        return int(committed.offset)
+
+    def _read_until(self, ends: Mapping[int, int]) -> Iterator[ControlRecord]:
+        """Offsets may have holes, also at the end: a partition is read when its end is reached or told."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        unread = set(ends)
+        while unread:
+            message = self._consumer.poll(_POLL_SECONDS)
+            if message is None:
+                if time.monotonic() > deadline:
+                    raise SwitchyardError(f"the control topic {self.topic} gave nothing for {_TIMEOUT_SECONDS:g} s")
+                continue
+            deadline = time.monotonic() + _TIMEOUT_SECONDS
+            error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise explain(KafkaException(error), f"cannot read the control topic {self.topic}")
+            if error is None and offset < ends[partition]:
+                yield _record(message)
+            if error is not None or offset + 1 >= ends[partition]:
+                unread.discard(partition)
+
+
+def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
+    """Oldest first across partitions, and never against the order of one: its offsets are committed in order."""
+    ordered: list[tuple[datetime, ControlRecord]] = []
+    for partition in sorted({record.partition for record in records}):
+        latest = datetime.min.replace(tzinfo=UTC)
+        for record in sorted((r for r in records if r.partition == partition), key=lambda r: r.offset):
+            latest = max(latest, record.ts)
+            ordered.append((latest, record))
+    return [record for _, record in sorted(ordered, key=lambda item: (item[0], item[1].partition, item[1].offset))]
+
+
+@contextmanager
+def control_topic(properties: Mapping[str, str], topic: str) -> Iterator[ControlTopic]:
+    opened = ControlTopic(properties, topic)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _record(message: object) -> ControlRecord:
+    headers = dict(message.headers() or [])  # type: ignore[attr-defined]
+    said = headers.get(REQUESTED_BY_HEADER)
+    return ControlRecord(
+        message.topic(),  # type: ignore[attr-defined]
+        message.partition(),  # type: ignore[attr-defined]
+        message.offset(),  # type: ignore[attr-defined]
+        datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, UTC),  # type: ignore[attr-defined]
+        message.value(),  # type: ignore[attr-defined]
+        said.decode(errors="replace") if isinstance(said, bytes) else None,
+    )
+
+
+def publish(properties: Mapping[str, str], topic: str, value: bytes, requested_by: str) -> tuple[int, int]:
+    """Sends one control message and waits until the broker has it; returns its partition and offset."""
+    delivered: list[tuple[int, int]] = []
+    failed: list[KafkaError] = []
+
+    def on_delivery(error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            failed.append(error)
+        else:
+            delivered.append((message.partition(), message.offset()))  # type: ignore[attr-defined]
+
+    settings = base_properties(properties) | {"enable.idempotence": "true", "message.timeout.ms": "10000"}
+    producer = Producer(settings, logger=quiet)
+    producer.produce(topic, value, headers={REQUESTED_BY_HEADER: requested_by.encode()}, on_delivery=on_delivery)
+    producer.flush(_TIMEOUT_SECONDS + 5)
+    if not delivered:
+        reason = failed[0].str() if failed else "the broker did not answer in time"
+        raise SwitchyardError(f"the message did not reach the topic {topic}: {reason}; is the broker up?")
+    return delivered[0]

@@ -1,0 +1,34 @@
+"""Positions in topics, as data: counted, compared, and as the JSON that the progress table keeps."""
+
+from __future__ import annotations
+
+import json
+
+Offsets = dict[str, dict[int, int]]
+"""topic → partition → offset"""
+
+
+def count_records(start: Offsets, end: Offsets) -> int:
+    """How many offsets lie between two positions; a partition that is new begins at 0."""
+    return sum(
+        offset - start.get(topic, {}).get(partition, 0)
+        for topic, partitions in end.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def has_reached(position: Offsets, goal: Offsets) -> bool:
+    return all(
+        position.get(topic, {}).get(partition, 0) >= offset
+        for topic, partitions in goal.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def from_json(text: str | None) -> Offsets:
+    parsed = json.loads(text or "{}")
+    return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in parsed.items()}
+
+
+def to_json(offsets: Offsets) -> str:
+    return json.dumps(offsets, sort_keys=True)

@@ -1,0 +1,165 @@
+"""The steps of a swap, each one transaction on the book. Any actor may take any step, crash after it, or repeat it.
+
+The book is the history and the status row; `tables.book` keeps it in Delta. Nothing here does any other I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+from switchyard import swaps
+from switchyard.swaps import Entry, Event, Ledger, Request, Rules, SignOfLife, Standing, Target
+
+
+class Book(Protocol):
+    def ledger(self) -> Ledger: ...
+
+    def standing(self) -> Standing: ...
+
+    def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
+        """Writes what `decide` makes of the newest history, as its next entries; asks again when it has changed."""
+        ...
+
+    def change(self, decide: Callable[[Standing], Standing | None]) -> Standing | None:
+        """Replaces the status row by what `decide` makes of the newest one; asks again when it has changed."""
+        ...
+
+
+class Retry(Exception):
+    """What a decision was based on has changed; the caller looks again."""
+
+
+def note(book: Book, entry: Entry) -> bool:
+    """Writes an event of a swap once; False when it, or for an outcome any outcome, is there already."""
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        if entry.event in swaps.SETTLING:
+            return [] if entry.swapId in ledger.outcomes else [entry]
+        return [] if ledger.has(entry.swapId, entry.event) else [entry]
+
+    return bool(book.append(decide))
+
+
+def request(
+    book: Book,
+    swap_id: str,
+    *,
+    choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
+    requested_by: str,
+    now: datetime,
+    rules: Rules,
+    detail: str = "",
+    has_deadline: bool = True,
+) -> Request:
+    """Accepts a request once and gives it its number. `choose` names the generation, target and start, or raises."""
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        if ledger.is_known(swap_id):
+            return []
+        standing = book.standing()
+        generation, target, start = choose(ledger, standing)
+        # With nothing to fall back to there is nothing to give up for.
+        is_first = standing.generation is None
+        deadline = now + rules.ready_deadline if has_deadline and not is_first else None
+        return [Entry(swap_id, Event.REQUESTED, generation, target, start, requested_by, detail, deadline)]
+
+    book.append(decide)
+    accepted = book.ledger().find(swap_id)
+    if accepted is None:
+        raise Retry(f"{swap_id} is known, but not as a request")
+    return accepted
+
+
+def settle_due(book: Book, now: datetime) -> list[Entry]:
+    """Withdraws what is late or superseded, writes every outcome that is decided, and who lingers because of it."""
+    number = swaps.number_to_bar(book.ledger(), book.standing(), now)
+    if number is not None:
+        book.change(lambda standing: swaps.bar(standing, number))
+    if not swaps.settlements(book.ledger(), book.standing(), now):
+        return []
+    written = book.append(lambda ledger: swaps.settlements(ledger, book.standing(), now))
+    if any(entry.event is Event.REFRESHED for entry in written):
+        refresh(book, now)
+    return written
+
+
+def refresh(book: Book, now: datetime) -> None:
+    """Moves lastApplied; before anything was active there is none to move."""
+    book.change(lambda standing: None if standing.generation is None else replace(standing, lastApplied=now))
+
+
+def try_flip(book: Book, swap_id: str, now: datetime, rules: Rules) -> bool:
+    """The flip, if this request may have it now. The outcome is written by `settle_due`."""
+
+    def decide(standing: Standing) -> Standing | None:
+        ledger = book.ledger()
+        wanted = ledger.building
+        if wanted is None or not swaps.may_flip(ledger, standing, swap_id, now, rules):
+            return None
+        return swaps.flip(standing, wanted, now)
+
+    return book.change(decide) is not None
+
+
+def give_up(book: Book, swap_id: str, reason: str, now: datetime) -> Entry | None:
+    """Ends a request that has not flipped as FAILED; returns what became of it in the end."""
+    wanted = book.ledger().find(swap_id)
+    if wanted is None:
+        return None
+    if book.ledger().is_open(wanted):
+        book.change(lambda standing: swaps.bar(standing, wanted.number))
+        book.append(lambda ledger: swaps.settlements(ledger, book.standing(), now, {swap_id: reason}))
+    return book.ledger().outcomes.get(swap_id)
+
+
+def try_retire(book: Book, generation: int, detail: str) -> bool:
+    """Writes RETIRED for a lingering generation that nobody has asked back."""
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        if not swaps.may_retire(ledger, book.standing(), generation):
+            return []
+        last = ledger.last_life(generation)
+        wanted = last and ledger.find(last.swapId)
+        return [wanted.entry(Event.RETIRED, detail)] if wanted else []
+
+    return bool(book.append(decide))
+
+
+def close_abandoned(book: Book, generation: int, detail: str) -> bool:
+    """Writes RETIRED for a build that never became active, after what it left was removed."""
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        wanted = ledger.request_of(generation)
+        if wanted is None or not swaps.is_abandoned(ledger, generation):
+            return []
+        return [wanted.entry(Event.RETIRED, detail)]
+
+    return bool(book.append(decide))
+
+
+def undo_flip(
+    book: Book, generation: int, now: datetime, watched_since: datetime, rules: Rules, seen: SignOfLife
+) -> Request | None:
+    """A lingering generation asks for the flip back when its successor has not been heard of for too long."""
+    asked: list[Entry] = []
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        asked.clear()
+        standing = book.standing()
+        if not swaps.should_undo(ledger, standing, generation, now, watched_since, rules, seen):
+            return []
+        mine, failed = ledger.request_of(generation), ledger.flips[-1]
+        swap_id = f"{swaps.UNDO_PREFIX}{failed.swapId}"
+        if mine is None or ledger.is_known(swap_id):
+            return []
+        silent = f"generation {standing.generation} was not heard of for {rules.probation.total_seconds():g} s"
+        deadline = now + rules.ready_deadline
+        detail = f"{silent}; generation {generation} takes over again"
+        asked.append(Entry(swap_id, Event.REQUESTED, generation, mine.target, "resume", "probation", detail, deadline))
+        return list(asked)
+
+    book.append(decide)
+    return book.ledger().find(asked[0].swapId) if asked else None

@@ -1,0 +1,39 @@
+"""The story of every swap in plain words: one line in `logs` for each entry of the history."""
+
+from __future__ import annotations
+
+from switchyard.layout import Layout
+from switchyard.swaps import Entry, Event
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.logs import Level, tell
+
+_LEVELS: dict[Event, Level] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
+
+
+def open_book(layout: Layout) -> DeltaBook:
+    """The book, whose entries are told to people as they are written."""
+    return DeltaBook(layout, on_written=lambda entry: tell_entry(layout, entry))
+
+
+def tell_entry(layout: Layout, entry: Entry) -> None:
+    level = _LEVELS.get(entry.event, "INFO")
+    tell(layout, describe(entry), level=level, generation=entry.generation, swap_id=entry.swapId)
+
+
+def describe(entry: Entry) -> str:
+    name = f"generation {entry.generation}"
+    sentences = {
+        Event.REQUESTED: f"building {name}: {entry.target}, from {entry.start}",
+        Event.STARTING: f"the driver of {name} is starting",
+        Event.READY: f"{name} is ready",
+        Event.APPLIED: f"flipped: {name} is active",
+        Event.REFRESHED: "unchanged: refreshed, nothing restarts",
+        Event.REJECTED: "rejected",
+        Event.SUPERSEDED: f"{name} is not built any further",
+        Event.FAILED: f"{name} failed" if entry.generation else "failed",
+        Event.PLANNED: "planned, nothing is changed",
+        Event.LINGERING: f"{name} lingers",
+        Event.RETIRED: f"{name} has retired",
+    }
+    sentence = sentences[entry.event]
+    return f"{sentence}: {entry.detail}" if entry.detail and entry.event is not Event.APPLIED else sentence

@@ -1,0 +1,94 @@
+"""The data gate: before its flip, the first rows of a generation are compared with the batch join at the same offsets.
+
+The batch side reads the topics again, from the start of the generation to the end of its first batch with records, and
+applies the function of `joins`. A resumed generation is compared with its own users and accounts tables: Kafka may no
+longer hold what it read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from switchyard.generations import GenerationSpec
+from switchyard.joins import JOINS
+from switchyard.layout import Layout
+from switchyard.offsets import Offsets, count_records, from_json
+from switchyard.stream.audit import compare, read_at
+from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
+from switchyard.tables.progress import Progress, batches, newest_progress
+
+
+@dataclass(frozen=True)
+class Verdict:
+    compared: int
+    missing: int
+    extra: int
+    records: int
+
+    @property
+    def is_clean(self) -> bool:
+        return self.missing == self.extra == 0
+
+    def describe(self) -> str:
+        if not self.records:
+            return "no records yet to compare"
+        if self.is_clean:
+            return f"{self.compared} joined rows of {self.records} records equal the batch join"
+        return (
+            f"of {self.compared} joined rows of {self.records} records, {self.extra} are not in the batch join "
+            f"and {self.missing} of its rows are missing"
+        )
+
+
+def examine(
+    spark: SparkSession, layout: Layout, spec: GenerationSpec, kafka: Mapping[str, str], limit: int, is_resumed: bool
+) -> Verdict:
+    """Compares about `limit` records; of more, those of a share of the users, with all of their rows."""
+    progress = newest_progress(layout, spec.generation) if is_resumed else _first_with_records(layout, spec)
+    if progress is None or progress.endOffsets is None or not limit:
+        return Verdict(0, 0, 0, 0)
+    end = from_json(progress.endOffsets)
+    records = count_records(spec.startOffsets, end)
+    if is_resumed:
+        users, accounts = (read_at(spark, layout, name, progress) for name in ("users", "accounts"))
+    else:
+        users = _read_topic(spark, spec.usersTopic, USER_FIELDS, kafka, spec.startOffsets, end)
+        accounts = _read_topic(spark, spec.accountsTopic, ACCOUNT_FIELDS, kafka, spec.startOffsets, end)
+    share = max(1, records // limit)
+    expected = JOINS[spec.joinType](_sample(users, share), _sample(accounts, share), spec.stateRetention)
+    actual = _sample(read_at(spark, layout, "joined", progress), share)
+    compared, missing, extra, _ = compare(expected, actual)
+    return Verdict(compared, missing, extra, records)
+
+
+def _first_with_records(layout: Layout, spec: GenerationSpec) -> Progress | None:
+    return next((row for row in batches(layout, spec.generation) if row.inputRows), None)
+
+
+def _sample(rows: DataFrame, share: int) -> DataFrame:
+    return rows if share == 1 else rows.where(F.pmod(F.xxhash64("userId"), F.lit(share)) == 0)
+
+
+def _read_topic(
+    spark: SparkSession, topic: str, fields: tuple[Field, ...], kafka: Mapping[str, str], start: Offsets, end: Offsets
+) -> DataFrame:
+    """The valid records of a topic between two positions, with the columns of its table."""
+    ends = end.get(topic, {})
+    starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
+    records = (
+        spark.read.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in kafka.items()})
+        .options(
+            assign=json.dumps({topic: sorted(ends)}),
+            startingOffsets=json.dumps({topic: starts}),
+            endingOffsets=json.dumps({topic: ends}),
+            failOnDataLoss="true",
+        )
+        .load()
+    )
+    return decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason")

@@ -1,0 +1,468 @@
+"""The state machine of a swap: what the history and the status row mean, and what is due. Pure: no I/O, no clock.
+
+A request is one accepted command: "make this generation active". Requests are numbered in the order in which they were
+written. Two marks are committed with the status row and decide who may still flip:
+
+- `flipped`: the number of the request that made the active generation active;
+- `barred`: requests up to this number can no longer flip, because a newer one, a deadline or a failure came first.
+
+A flip needs `barred < number`, a bar needs `flipped != number`, and both are compare-and-sets of the same row: of a
+flip and its withdrawal exactly one happens. Timers are computed from entries of the request or generation they are for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+
+
+class Event(StrEnum):
+    REQUESTED = "REQUESTED"
+    STARTING = "STARTING"
+    READY = "READY"
+    APPLIED = "APPLIED"
+    REFRESHED = "REFRESHED"
+    REJECTED = "REJECTED"
+    SUPERSEDED = "SUPERSEDED"
+    FAILED = "FAILED"
+    PLANNED = "PLANNED"
+    LINGERING = "LINGERING"
+    RETIRED = "RETIRED"
+
+
+SETTLING = frozenset({Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED})
+LIFE = frozenset({Event.APPLIED, Event.LINGERING, Event.RETIRED})
+"""Events after which a generation stands somewhere else."""
+
+HOSTED_PREFIX = "run:"
+ROLLBACK_PREFIX = "rollback-"
+UNDO_PREFIX = "undo-"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is joined, and how."""
+
+    usersTopic: str
+    accountsTopic: str
+    joinType: str
+
+    def __str__(self) -> str:
+        return f"{self.usersTopic} and {self.accountsTopic}, {self.joinType} join"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of swap_history. `at` is given when it is written."""
+
+    swapId: str
+    event: Event
+    generation: int | None = None
+    target: Target | None = None
+    start: str | None = None
+    requestedBy: str = ""
+    detail: str = ""
+    deadline: datetime | None = None
+    at: datetime = datetime.min
+
+
+@dataclass(frozen=True)
+class Request:
+    """An accepted command: make a generation active."""
+
+    number: int
+    swapId: str
+    generation: int
+    target: Target
+    start: str
+    requestedBy: str
+    at: datetime
+    deadline: datetime | None = None
+
+    def entry(self, event: Event, detail: str = "") -> Entry:
+        return Entry(self.swapId, event, self.generation, self.target, self.start, self.requestedBy, detail)
+
+    @property
+    def is_undo(self) -> bool:
+        """An undo must not wait for the dwell: it repairs the flip that the dwell is counted from."""
+        return self.swapId.startswith((ROLLBACK_PREFIX, UNDO_PREFIX))
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether the Airflow run that asked for it runs the driver itself."""
+        return self.swapId.startswith(HOSTED_PREFIX) and self.requestedBy.startswith("airflow:")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The status row with its two marks. `generation` is None until something was active."""
+
+    generation: int | None = None
+    target: Target | None = None
+    lastApplied: datetime | None = None
+    epoch: int = 0
+    flipped: int = 0
+    barred: int = 0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings that decide about time."""
+
+    ready_deadline: timedelta = timedelta(seconds=120)
+    linger: timedelta = timedelta(seconds=8)
+    max_lingering: int = 2
+    dwell: timedelta = timedelta(seconds=5)
+    probation: timedelta = timedelta(seconds=30)
+    silence: timedelta = timedelta(seconds=15)
+    """A lingering driver that has not been heard of for so long after its time is retired by others."""
+
+
+SignOfLife = Callable[[int], datetime | None]
+"""When a generation's driver was last seen at work."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The history, in the order in which it was written, and what follows from it."""
+
+    entries: tuple[Entry, ...] = field(default=())
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Ledger:
+        return cls(tuple(sorted(entries, key=lambda entry: entry.at)))
+
+    @cached_property
+    def requests(self) -> tuple[Request, ...]:
+        asked = [entry for entry in self.entries if entry.event is Event.REQUESTED]
+        return tuple(_request(number, entry) for number, entry in enumerate(asked, 1))
+
+    @cached_property
+    def outcomes(self) -> dict[str, Entry]:
+        return {entry.swapId: entry for entry in reversed(self.entries) if entry.event in SETTLING}
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(entry.swapId for entry in self.entries)
+
+    def is_known(self, swap_id: str) -> bool:
+        return swap_id in self._known
+
+    def has(self, swap_id: str, event: Event) -> bool:
+        return any(entry.swapId == swap_id and entry.event is event for entry in self.entries)
+
+    def is_open(self, request: Request) -> bool:
+        return request.swapId not in self.outcomes
+
+    @property
+    def open_requests(self) -> list[Request]:
+        return [request for request in self.requests if self.is_open(request)]
+
+    @property
+    def newest(self) -> Request | None:
+        return self.requests[-1] if self.requests else None
+
+    @property
+    def building(self) -> Request | None:
+        """The request that is on its way to its flip. Only the newest can be."""
+        newest = self.newest
+        return newest if newest and self.is_open(newest) else None
+
+    def find(self, swap_id: str) -> Request | None:
+        return next((request for request in self.requests if request.swapId == swap_id), None)
+
+    def requests_of(self, generation: int) -> list[Request]:
+        return [request for request in self.requests if request.generation == generation]
+
+    def request_of(self, generation: int) -> Request | None:
+        """The newest request for a generation; a resumed one was asked for more than once."""
+        asked = self.requests_of(generation)
+        return asked[-1] if asked else None
+
+    def last_life(self, generation: int) -> Entry | None:
+        life = [entry for entry in self.entries if entry.generation == generation and entry.event in LIFE]
+        return life[-1] if life else None
+
+    def was_active(self, generation: int) -> bool:
+        return any(entry.generation == generation and entry.event is Event.APPLIED for entry in self.entries)
+
+    def is_retired(self, generation: int) -> bool:
+        """Whether a generation has ended and nobody has asked for it since."""
+        last, asked = self.last_life(generation), self.request_of(generation)
+        return last is not None and last.event is Event.RETIRED and (asked is None or not self.is_open(asked))
+
+    def is_lingering(self, generation: int) -> bool:
+        last = self.last_life(generation)
+        return last is not None and last.event is Event.LINGERING
+
+    @property
+    def lingering(self) -> list[Entry]:
+        """Lingering generations by the entry that says so, oldest first."""
+        lives = [self.last_life(generation) for generation in self.generations]
+        return sorted((life for life in lives if life and life.event is Event.LINGERING), key=lambda life: life.at)
+
+    @cached_property
+    def generations(self) -> list[int]:
+        return sorted({request.generation for request in self.requests})
+
+    @property
+    def next_generation(self) -> int:
+        return 1 + max(self.generations, default=0)
+
+    @property
+    def flips(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.event is Event.APPLIED]
+
+
+def _request(number: int, entry: Entry) -> Request:
+    if entry.generation is None or entry.target is None:
+        raise ValueError(f"the request {entry.swapId} names no generation")
+    return Request(
+        number,
+        entry.swapId,
+        entry.generation,
+        entry.target,
+        entry.start or "latest",
+        entry.requestedBy,
+        entry.at,
+        entry.deadline,
+    )
+
+
+def desired(ledger: Ledger, standing: Standing) -> Target | None:
+    """What was last asked for and has not failed."""
+    return ledger.building.target if ledger.building else standing.target
+
+
+def previous_generation(ledger: Ledger, standing: Standing) -> int | None:
+    """The generation that was active before the active one."""
+    before = [entry.generation for entry in ledger.flips if entry.generation != standing.generation]
+    return before[-1] if before else None
+
+
+def find_resumable(ledger: Ledger, standing: Standing, target: Target) -> int | None:
+    """The newest generation with these topics and this join that was active once and is not now."""
+    candidates = [
+        generation
+        for generation in ledger.generations
+        if generation != standing.generation
+        and ledger.was_active(generation)
+        and ledger.requests_of(generation)[0].target == target
+    ]
+    return candidates[-1] if candidates else None
+
+
+def may_flip(ledger: Ledger, standing: Standing, swap_id: str, now: datetime, rules: Rules) -> bool:
+    """Whether this request may flip now: it is the newest, proven, in time, and everything before it is settled."""
+    request = ledger.building
+    if request is None or request.swapId != swap_id or request.generation == standing.generation:
+        return False
+    if request.number <= standing.barred or is_overdue(request, now):
+        return False
+    if any(ledger.is_open(earlier) for earlier in ledger.requests[:-1]):
+        return False
+    return ledger.has(swap_id, Event.READY) and (request.is_undo or not is_dwelling(ledger, now, rules))
+
+
+def is_dwelling(ledger: Ledger, now: datetime, rules: Rules) -> bool:
+    """Whether the last flip is so fresh that the next one has to wait."""
+    return bool(ledger.flips) and now < ledger.flips[-1].at + rules.dwell
+
+
+def is_overdue(request: Request, now: datetime) -> bool:
+    return request.deadline is not None and now > request.deadline
+
+
+def flip(standing: Standing, request: Request, now: datetime) -> Standing:
+    return replace(
+        standing,
+        generation=request.generation,
+        target=request.target,
+        lastApplied=now,
+        epoch=standing.epoch + 1,
+        flipped=request.number,
+    )
+
+
+def bar(standing: Standing, number: int) -> Standing | None:
+    """Takes the right to flip from all requests up to a number; None when that one has flipped or has lost it."""
+    if standing.flipped == number or standing.barred >= number:
+        return None
+    return replace(standing, barred=number)
+
+
+def number_to_bar(ledger: Ledger, standing: Standing, now: datetime) -> int | None:
+    """The newest request that has lost its right to flip without the status row knowing yet."""
+    newest = ledger.newest
+    late = [
+        request.number
+        for request in ledger.open_requests
+        if request.number not in (standing.flipped, 0)
+        and request.number > standing.barred
+        and (request is not newest or is_overdue(request, now))
+        and not _is_there_already(ledger, standing, request)
+    ]
+    return max(late, default=None)
+
+
+def _is_there_already(ledger: Ledger, standing: Standing, request: Request) -> bool:
+    """A request for what is active: it took back another one before that one's flip, and needs no flip itself."""
+    return request is ledger.newest and request.generation == standing.generation
+
+
+def settlements(
+    ledger: Ledger, standing: Standing, now: datetime, reasons: Mapping[str, str] | None = None
+) -> list[Entry]:
+    """Outcomes that are decided and not written yet, and who lingers because of them. `reasons` tell why one failed."""
+    found = []
+    for request in ledger.open_requests:
+        outcome = _outcome(ledger, standing, request, now, (reasons or {}).get(request.swapId))
+        if outcome is None:
+            break
+        found.append(outcome)
+    return found + _newly_lingering(ledger, standing, found)
+
+
+def _outcome(ledger: Ledger, standing: Standing, request: Request, now: datetime, reason: str | None) -> Entry | None:
+    if request.number == standing.flipped:
+        return request.entry(Event.APPLIED, f"generation {request.generation} is active")
+    newest = ledger.newest
+    if newest is not None and request is not newest:
+        if request.number > standing.barred:
+            return None
+        return request.entry(Event.SUPERSEDED, f"superseded by {newest.swapId} before its flip")
+    if _is_there_already(ledger, standing, request):
+        return request.entry(Event.REFRESHED, f"generation {request.generation} is active and stays")
+    if request.number > standing.barred:
+        return None
+    if reason is None:
+        late = f"not ready by its deadline, {_moment(request.deadline)}"
+        reason = late if is_overdue(request, now) else "it was given up before its flip"
+    return request.entry(Event.FAILED, reason)
+
+
+def _moment(at: datetime | None) -> str:
+    return at.isoformat(timespec="seconds") if at else "never"
+
+
+def _newly_lingering(ledger: Ledger, standing: Standing, outcomes: list[Entry]) -> list[Entry]:
+    found = []
+    just_applied = {entry.generation for entry in outcomes if entry.event is Event.APPLIED}
+    for generation in ledger.generations:
+        last = ledger.last_life(generation)
+        if generation == standing.generation or last is None or last.event is not Event.APPLIED:
+            continue
+        if generation in just_applied:
+            continue
+        request = ledger.find(last.swapId)
+        if request is not None:
+            found.append(request.entry(Event.LINGERING, f"replaced by generation {standing.generation}"))
+    return found
+
+
+def linger_end(ledger: Ledger, generation: int, rules: Rules) -> datetime | None:
+    """When a lingering generation may retire; at once for those beyond the most that may linger."""
+    lingering = ledger.lingering
+    mine = next((entry for entry in lingering if entry.generation == generation), None)
+    if mine is None:
+        return None
+    is_too_many = mine not in lingering[max(0, len(lingering) - rules.max_lingering) :]
+    return mine.at if is_too_many else mine.at + rules.linger
+
+
+def may_retire(ledger: Ledger, standing: Standing, generation: int) -> bool:
+    """Nobody wants it: it was replaced, and no open request asks for it back."""
+    asked = ledger.request_of(generation)
+    return (
+        ledger.is_lingering(generation) and generation != standing.generation and not (asked and ledger.is_open(asked))
+    )
+
+
+def should_retire(
+    ledger: Ledger, standing: Standing, generation: int, now: datetime, rules: Rules, seen: SignOfLife
+) -> bool:
+    """Its time is over and its successor was seen at work since: retiring is the point of no return."""
+    end = linger_end(ledger, generation, rules)
+    if end is None or now < end or not may_retire(ledger, standing, generation):
+        return False
+    if generation != previous_generation(ledger, standing) or standing.generation is None:
+        return True
+    alive_at = seen(standing.generation)
+    return alive_at is not None and alive_at >= end
+
+
+def silent_lingerers(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, seen: SignOfLife) -> list[int]:
+    """Lingering generations whose driver should have retired by itself and is not heard of."""
+    found = []
+    for entry in ledger.lingering:
+        generation = entry.generation
+        if generation is None or not should_retire(ledger, standing, generation, now, rules, seen):
+            continue
+        last = max(filter(None, (seen(generation), linger_end(ledger, generation, rules))))
+        if now - last > rules.silence:
+            found.append(generation)
+    return found
+
+
+def should_undo(
+    ledger: Ledger,
+    standing: Standing,
+    generation: int,
+    now: datetime,
+    watched_since: datetime,
+    rules: Rules,
+    seen: SignOfLife,
+) -> bool:
+    """Whether a lingering generation takes the flip back: its successor was silent for the whole probation time."""
+    if standing.generation is None or ledger.open_requests or generation != previous_generation(ledger, standing):
+        return False
+    last = ledger.last_life(generation)
+    if last is None or last.event is not Event.LINGERING:
+        return False
+    signs = [last.at, watched_since, seen(standing.generation)]
+    return now - max(filter(None, signs)) >= rules.probation
+
+
+def is_abandoned(ledger: Ledger, generation: int) -> bool:
+    """A build that ended before it was active, or a resume that failed, and that is not closed yet."""
+    asked, last = ledger.request_of(generation), ledger.last_life(generation)
+    if asked is None or ledger.is_open(asked):
+        return False
+    if last is None:
+        return True
+    is_reopened = last.event is Event.RETIRED and asked.at > last.at
+    return is_reopened and ledger.outcomes[asked.swapId].event in (Event.FAILED, Event.SUPERSEDED)
+
+
+def needs_run(ledger: Ledger) -> Request | None:
+    """The request that must be given a driver: it has none, and no lingering driver to be asked back."""
+    request = ledger.building
+    if request is None or request.is_hosted or ledger.has(request.swapId, Event.STARTING):
+        return None
+    last = ledger.last_life(request.generation)
+    is_alive = last is not None and last.event in (Event.APPLIED, Event.LINGERING)
+    return None if is_alive else request
+
+
+def first_swap_id(swap_id: str) -> str:
+    """The id that was asked for first: `run:x~3` is the third try of `run:x`."""
+    return re.sub(r"~\d+$", "", swap_id)
+
+
+def next_swap_id(ledger: Ledger, swap_id: str) -> str:
+    """The id itself, or the next free one when what it names has ended without being applied."""
+    ended = {known for known, outcome in ledger.outcomes.items() if outcome.event is not Event.APPLIED}
+    candidates = [swap_id, *(f"{swap_id}~{number}" for number in range(2, len(ended) + 3))]
+    return next(candidate for candidate in candidates if candidate not in ended)
+
+
+def run_id_of(ledger: Ledger, request: Request) -> str:
+    """The Airflow run of a request, derived from its generation: asking twice starts one."""
+    if request.is_hosted:
+        return first_swap_id(request.swapId).removeprefix(HOSTED_PREFIX)
+    nth = ledger.requests_of(request.generation).index(request) + 1
+    return f"generation-{request.generation}" + (f".{nth}" if nth > 1 else "")

@@ -1,0 +1,34 @@
+"""Removing what a generation has written: its files leave the tables in one commit each. Vacuum deletes them later."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.tables import files, store
+
+
+def remove_generation_rows(layout: Layout, generation: int) -> int:
+    """Removes all rows of a generation from the big tables and returns how many files held them."""
+    return sum(_remove_from(layout, name, generation) for name in BIG_TABLES if store.has_table(layout, name))
+
+
+def _remove_from(layout: Layout, name: str, generation: int) -> int:
+    removed: list[RemoveAction] = []
+
+    def decide(table: DeltaTable) -> store.Change | None:
+        removed[:] = [files.remove_file(generation, path, size) for path, size in generation_files(table, generation)]
+        return store.Change(removed=removed) if removed else None
+
+    store.transact(layout, name, decide)
+    return len(removed)
+
+
+def generation_files(table: DeltaTable, generation: int) -> list[tuple[str, int]]:
+    """Path and size of every live file of a generation."""
+    live = pa.table(table.get_add_actions(flatten=True))
+    live = live.filter(pc.equal(live["partition.generation"], generation))
+    return list(zip(live["path"].to_pylist(), live["size_bytes"].to_pylist(), strict=True))

@@ -1,0 +1,107 @@
+"""What is due, done by whoever looks next: outcomes, the retirement of silent generations, what failed builds left.
+
+The control DAG looks each minute and at each message; drivers look every second. All of it may be done twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from switchyard import protocol, swaps
+from switchyard.generations import remove_checkpoint
+from switchyard.layout import Layout
+from switchyard.protocol import Book
+from switchyard.settings import Settings
+from switchyard.swaps import Event, Ledger, Request
+from switchyard.tables.logs import tell
+from switchyard.tables.progress import newest_progress
+from switchyard.tables.removal import remove_generation_rows
+from switchyard.tables.writer import claim_attempt
+
+
+@dataclass(frozen=True)
+class Run:
+    """The Airflow run that gives a request its driver."""
+
+    run_id: str
+    note: str
+    conf: dict[str, str | int] = field(default_factory=dict)
+
+
+def last_seen(layout: Layout, generation: int) -> datetime | None:
+    """When a generation's driver last reported."""
+    progress = newest_progress(layout, generation)
+    return progress.at if progress else None
+
+
+def keep_up(settings: Settings, book: Book) -> None:
+    """All that is due now, for every generation."""
+    now = datetime.now(UTC)
+    protocol.settle_due(book, now)
+    retire_silent(settings, book, now)
+    ledger = book.ledger()
+    for generation in ledger.generations:
+        if swaps.is_abandoned(ledger, generation):
+            clean_up(settings.layout, book, generation)
+
+
+def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
+    """Retires lingering generations whose driver hangs or is gone; the fence keeps it from writing if it wakes."""
+    layout = settings.layout
+    ledger, standing = book.ledger(), book.standing()
+    silent = swaps.silent_lingerers(ledger, standing, now, settings.rules, lambda number: last_seen(layout, number))
+    for generation in silent:
+        if protocol.try_retire(book, generation, "its driver was not heard of any more, and is fenced out"):
+            claim_attempt(layout, generation)
+
+
+def clean_up(layout: Layout, book: Book, generation: int) -> None:
+    """Closes a build that never became active and removes what it wrote. A resumed generation keeps its rows."""
+    ledger = book.ledger()
+    has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in ledger.requests_of(generation))
+    if has_driver:
+        claim_attempt(layout, generation)
+    if ledger.was_active(generation):
+        detail = "it keeps its rows and its checkpoint"
+    else:
+        removed = remove_generation_rows(layout, generation) if has_driver else 0
+        remove_checkpoint(layout, generation)
+        detail = f"its rows ({removed} files) and its checkpoint are removed" if has_driver else "it had no driver yet"
+    protocol.close_abandoned(book, generation, detail)
+
+
+def find_run(book: Book) -> Run | None:
+    """The run to start now, if a request has no driver yet. Its id is the same however often it is asked for."""
+    ledger = book.ledger()
+    request = swaps.needs_run(ledger)
+    return None if request is None else run_of(ledger, request)
+
+
+def run_of(ledger: Ledger, request: Request) -> Run:
+    target = request.target
+    return Run(
+        run_id=swaps.run_id_of(ledger, request),
+        note=f"generation {request.generation}: {target}, from {request.start}; "
+        f"swap {request.swapId}, asked for by {request.requestedBy}",
+        conf={
+            "swap_id": request.swapId,
+            "generation": request.generation,
+            "users_topic": target.usersTopic,
+            "accounts_topic": target.accountsTopic,
+            "join_type": target.joinType,
+            "start": request.start,
+        },
+    )
+
+
+def fail_build(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
+    """A driver ended before the flip: the swap has failed, unless there is nothing to fall back to."""
+    request = book.ledger().find(swap_id)
+    if request is None or not book.ledger().is_open(request):
+        return
+    if book.standing().generation is None:
+        text = f"the driver of generation {request.generation} failed and is started again: {reason}"
+        tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
+        return
+    protocol.give_up(book, swap_id, reason, datetime.now(UTC))

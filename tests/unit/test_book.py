@@ -1,0 +1,303 @@
+"""The book in real Delta tables: numbers, marks and times, also when processes race."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from switchyard import protocol, swaps
+from switchyard.layout import Layout
+from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.status import read_status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RULES = Rules()
+LEFT, INNER = Target("users", "accounts", "left"), Target("users", "accounts", "inner")
+
+
+def ask(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> swaps.Request:
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return ledger.next_generation, target, "latest"
+
+    return protocol.request(book, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
+
+
+def make_ready(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> swaps.Request:
+    request = ask(book, swap_id, target, now)
+    protocol.note(book, request.entry(Event.STARTING))
+    protocol.note(book, request.entry(Event.READY))
+    return request
+
+
+def apply(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> swaps.Request:
+    request = make_ready(book, swap_id, target, now)
+    assert protocol.try_flip(book, swap_id, now, RULES)
+    protocol.settle_due(book, now)
+    return request
+
+
+def append(book: DeltaBook, *entries: Entry) -> list[Entry]:
+    return book.append(lambda ledger: list(entries))
+
+
+def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...]) -> list[Any]:
+    """Runs each in a process of its own, all at once, and returns what they say. Delta-rs does not survive a fork."""
+    context = multiprocessing.get_context("spawn")
+    barrier, said = context.Barrier(len(arguments)), context.Queue()
+    racers = [context.Process(target=work, args=(layout.root, barrier, said, *given)) for given in arguments]
+    for racer in racers:
+        racer.start()
+    answers = [said.get(timeout=120) for _ in racers]
+    for racer in racers:
+        racer.join(60)
+    assert [racer.exitcode for racer in racers] == [0] * len(racers)
+    return answers
+
+
+def test_an_empty_book(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    assert book.ledger() == Ledger()
+    assert book.standing() == Standing()
+    assert read_status(layout) is None
+
+
+def test_every_field_of_an_entry_comes_back(layout: Layout) -> None:
+    full = Entry("s-1", Event.REQUESTED, 7, LEFT, "earliest", "someone", "why", NOW + timedelta(seconds=120))
+    bare = Entry("s-2", Event.REJECTED, detail="no such topic \u0000 ü …")
+    written = append(DeltaBook(layout, clock=lambda: NOW), full, bare)
+    assert [replace(entry, at=datetime.min) for entry in written] == [full, bare]
+    assert DeltaBook(layout).ledger().entries == tuple(written)
+
+
+def test_every_field_of_the_row_and_both_marks_come_back(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    wanted = Standing(3, INNER, NOW, 5, flipped=8, barred=7)
+    assert book.change(lambda standing: wanted) == wanted
+    assert (book.standing(), DeltaBook(layout).standing()) == (wanted, wanted)
+    assert len(store.read_rows(layout, "status")) == 1
+    status = read_status(layout)
+    assert status is not None
+    assert (status.generation, status.joinType, status.state, status.epoch) == (3, "inner", "ACTIVE", 5)
+
+
+def test_a_flip_replaces_the_row_and_counts_the_epoch(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    apply(book, "s-1")
+    later = datetime.now(UTC) + timedelta(seconds=60)
+    apply(book, "s-2", INNER, later)
+    assert book.standing() == Standing(2, INNER, later, 2, flipped=2)
+    assert len(store.read_rows(layout, "status")) == 1
+    events = [(entry.swapId, entry.event) for entry in book.ledger().entries]
+    assert events[-2:] == [("s-2", Event.APPLIED), ("s-1", Event.LINGERING)]
+
+
+def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    apply(book, "s-1")
+    before, files = book.standing(), DeltaTable(layout.table("status")).file_uris()
+    assert book.change(lambda standing: swaps.bar(standing, 9)) == replace(before, barred=9)
+    assert book.standing() == replace(before, barred=9)
+    assert DeltaTable(layout.table("status")).file_uris() == files
+    assert len(store.read_rows(layout, "status")) == 1
+
+
+def test_a_mark_comes_before_any_row(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    ask(book, "s-1")
+    book.change(lambda standing: swaps.bar(standing, 1))
+    assert book.standing() == Standing(barred=1)
+    assert read_status(layout) is None
+
+
+def test_no_decision_is_no_commit(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    assert book.change(lambda standing: None) is None
+    assert append(book) == []
+    assert [DeltaTable(layout.table(name)).version() for name in ("status", "swap_history")] == [0, 0]
+
+
+def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
+    def refuse(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        raise ValueError("no")
+
+    book = DeltaBook(layout)
+    with pytest.raises(ValueError, match="no"):
+        protocol.request(book, "s-1", choose=refuse, requested_by="test", now=NOW, rules=RULES)
+    assert book.ledger() == Ledger()
+
+
+def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    apply(book, "s-1")
+    book.change(lambda standing: swaps.bar(standing, 4))
+    table = DeltaTable(layout.table("status"))
+    table.create_checkpoint()
+    assert DeltaBook(layout).standing() == book.standing()
+    refreshed = book.change(lambda standing: replace(standing, lastApplied=NOW + timedelta(seconds=1)))
+    assert DeltaBook(layout).standing() == refreshed
+    assert (book.standing().flipped, book.standing().barred) == (1, 4)
+
+
+def test_a_decision_is_asked_again_when_another_one_was_faster(layout: Layout) -> None:
+    book, other = DeltaBook(layout), DeltaBook(layout)
+    asked: list[int] = []
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        asked.append(len(ledger.entries))
+        if len(asked) == 1:
+            append(other, Entry("other", Event.REJECTED))
+        return [Entry("mine", Event.REJECTED)]
+
+    book.append(decide)
+    assert asked == [0, 1]
+    assert [entry.swapId for entry in book.ledger().entries] == ["other", "mine"]
+
+
+def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None:
+    """A mark touches no file: the flip must notice it all the same."""
+    book, other = DeltaBook(layout), DeltaBook(layout)
+    make_ready(book, "s-1")
+    asked: list[int] = []
+
+    def decide(standing: Standing) -> Standing | None:
+        asked.append(standing.barred)
+        if len(asked) == 1:
+            other.change(lambda its: swaps.bar(its, 1))
+        ledger = book.ledger()
+        is_allowed = swaps.may_flip(ledger, standing, "s-1", NOW, RULES)
+        return swaps.flip(standing, ledger.requests[0], NOW) if is_allowed else None
+
+    assert book.change(decide) is None
+    assert asked == [0, 1]
+    assert book.standing() == Standing(barred=1)
+
+
+def test_times_increase_also_when_a_clock_goes_backwards(layout: Layout) -> None:
+    early, late = DeltaBook(layout, clock=lambda: NOW), DeltaBook(layout, clock=lambda: NOW + timedelta(hours=1))
+    for number, book in enumerate((early, late, early, early, late)):
+        pair = [Entry(f"s-{number}-{part}", Event.REJECTED) for part in ("a", "b")]
+        assert append(book, *pair) == list(book.ledger().entries[-2:])
+    entries = DeltaBook(layout).ledger().entries
+    assert [entry.swapId for entry in entries] == [f"s-{number}-{part}" for number in range(5) for part in ("a", "b")]
+    assert all(earlier.at < later.at for earlier, later in pairwise(entries))
+    assert entries[0].at == NOW
+    assert entries[4].at == NOW + timedelta(hours=1, microseconds=2)
+
+
+def test_a_book_sees_what_others_write_and_reads_each_file_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = DeltaBook(layout), DeltaBook(layout)
+    read: list[str] = []
+    read_file = store.read_file
+
+    def count(folder: Any, path: str, name: str) -> list[store.Row]:
+        read.append(path)
+        return read_file(folder, path, name)
+
+    append(writer, Entry("s-1", Event.REJECTED))
+    monkeypatch.setattr(store, "read_file", count)
+    for number in (2, 3, 4):
+        assert len(reader.ledger().entries) == number - 1
+        assert reader.ledger() is reader.ledger()
+        append(writer, Entry(f"s-{number}", Event.REJECTED))
+    assert [entry.swapId for entry in reader.ledger().entries] == ["s-1", "s-2", "s-3", "s-4"]
+    # Each of the two books once for each of the four files.
+    assert max(read.count(path) for path in read) <= 2
+    assert len(set(read)) == 4
+
+
+def test_the_order_outlives_the_compaction_of_the_history(layout: Layout) -> None:
+    book, reader = DeltaBook(layout), DeltaBook(layout)
+    for number in range(4):
+        ask(book, f"s-{number}")
+    before = reader.ledger()
+    DeltaTable(layout.table("swap_history")).optimize.compact()
+    assert reader.ledger() == DeltaBook(layout).ledger() == before
+    assert ask(book, "s-4").number == 5
+
+
+def test_numbers_are_given_once_and_kept(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    asked = [ask(book, swap_id) for swap_id in ("s-1", "s-2", "s-1", "s-3")]
+    assert [(request.number, request.generation) for request in asked] == [(1, 1), (2, 2), (1, 1), (3, 3)]
+
+
+def test_an_id_that_was_refused_is_no_request(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    protocol.note(book, Entry("s-1", Event.REJECTED))
+    with pytest.raises(protocol.Retry, match="s-1 is known, but not as a request"):
+        ask(book, "s-1")
+    assert swaps.next_swap_id(book.ledger(), "s-1") == "s-1~2"
+    assert ask(book, "s-1~2").number == 1
+
+
+def test_a_swap_has_one_outcome(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    request = ask(book, "s-1")
+    assert protocol.note(book, request.entry(Event.FAILED))
+    assert not protocol.note(book, request.entry(Event.APPLIED))
+    assert book.ledger().outcomes["s-1"].event is Event.FAILED
+
+
+def ask_often(root: str, barrier: Any, said: Any, prefix: str, count: int) -> None:
+    book = DeltaBook(Layout(root))
+    barrier.wait()
+    asked = [ask(book, f"{prefix}{number}") for number in range(count)]
+    said.put([(request.number, request.generation) for request in asked])
+
+
+def test_requests_of_racing_processes_have_consecutive_numbers(layout: Layout) -> None:
+    DeltaBook(layout)
+    answers = race(layout, ask_often, ("a-", 6), ("b-", 6))
+    numbers = sorted(number for answer in answers for number in answer)
+    assert numbers == [(number, number) for number in range(1, 13)]
+    assert all(answer == sorted(answer) for answer in answers)
+    entries = DeltaBook(layout).ledger().entries
+    assert len(entries) == 12
+    assert all(earlier.at < later.at for earlier, later in pairwise(entries))
+
+
+def test_the_same_request_of_racing_processes_is_accepted_once(layout: Layout) -> None:
+    answers = race(layout, ask_often, ("same-", 4), ("same-", 4))
+    assert answers == [[(number, number) for number in range(1, 5)]] * 2
+    assert len(DeltaBook(layout).ledger().entries) == 4
+
+
+def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: int) -> None:
+    """Many rounds in one process: starting it takes far longer than a race."""
+    book, won = DeltaBook(Layout(root)), []
+    for number in range(1, rounds + 1):
+        # Far apart, so that no flip has to wait for the one before.
+        now = datetime.now(UTC) + timedelta(hours=number)
+        if is_flip:
+            make_ready(book, f"s-{number}", now=now)
+        barrier.wait(60)
+        if is_flip:
+            won.append(protocol.try_flip(book, f"s-{number}", now, RULES))
+        else:
+            won.append(book.change(partial(swaps.bar, number=number)) is not None)
+        barrier.wait(60)
+        if is_flip:
+            protocol.settle_due(book, now)
+    said.put((is_flip, won))
+
+
+def test_of_a_flip_and_its_withdrawal_exactly_one_happens(layout: Layout) -> None:
+    DeltaBook(layout)
+    answers = dict(race(layout, flip_or_withdraw, (True, 8), (False, 8)))
+    assert [not flipped for flipped in answers[True]] == answers[False]
+    book = DeltaBook(layout)
+    outcomes = [book.ledger().outcomes[f"s-{number}"].event for number in range(1, 9)]
+    assert outcomes == [Event.APPLIED if flipped else Event.FAILED for flipped in answers[True]]
+    assert book.standing().epoch == answers[True].count(True)

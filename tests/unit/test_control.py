@@ -1,0 +1,406 @@
+"""Every rule of the contract's paragraph on control messages, and what hostile senders may think of."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchyard.control import (
+    MOST_BYTES,
+    Decision,
+    Kind,
+    Message,
+    Policy,
+    check_target,
+    decide,
+    normalise_join,
+    normalise_start,
+    parse_message,
+    parse_moment,
+)
+from switchyard.errors import InputError
+from switchyard.swaps import Target
+
+ACTIVE = Target("users", "accounts", "left")
+OTHER = Target("users-2", "accounts", "inner")
+POLICY = Policy(defaults=ACTIVE)
+TOPICS = dict.fromkeys(("users", "accounts", "users-2", "control", "eu.users", "eu.accounts", "Users"), 1)
+
+
+def parse(**fields: object) -> Message:
+    return parse_message(json.dumps(fields).encode())
+
+
+def decide_on(
+    message: Message, desired: Target | None = ACTIVE, active: Target | None = ACTIVE, policy: Policy = POLICY
+) -> Decision:
+    return decide(message, desired=desired, active=active, policy=policy, topics=TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, Message()),
+        ({"usersTopic": "users-2"}, Message(usersTopic="users-2")),
+        ({"usersTopic": "  users-2\t\n"}, Message(usersTopic="users-2")),
+        ({"usersTopic": "", "accountsTopic": " \t", "joinType": "  ", "start": " ", "id": ""}, Message()),
+        ({"usersTopic": None, "joinType": None, "start": None, "dryRun": None, "id": None}, Message()),
+        ({"joinType": " INNER "}, Message(joinType="inner")),
+        ({"joinType": "NaTuRaL"}, Message(joinType="natural")),
+        ({"joinType": "asof"}, Message(joinType="asof")),
+        ({"joinType": "left_outer"}, Message(joinType="left")),
+        ({"joinType": "Left_Outer"}, Message(joinType="left")),
+        ({"joinType": "leftouter"}, Message(joinType="left")),
+        ({"start": " LATEST "}, Message(start="latest")),
+        ({"start": "Earliest"}, Message(start="earliest")),
+        ({"start": "resume"}, Message(start="resume")),
+        ({"start": "2026-01-31T12:00:00Z"}, Message(start="2026-01-31T12:00:00Z")),
+        ({"start": "2026-01-31"}, Message(start="2026-01-31")),
+        ({"dryRun": True}, Message(dryRun=True)),
+        ({"dryRun": False}, Message()),
+        ({"id": " order-7 "}, Message(id="order-7")),
+        ({"id": "x" * 200}, Message(id="x" * 200)),
+        ({"id": f" {'x' * 200} "}, Message(id="x" * 200)),
+        ({"id": "ü" * 200}, Message(id="ü" * 200)),
+        ({"id": "a\u0000b"}, Message(id="a\u0000b")),
+    ],
+)
+def test_fields_are_normalised(fields: dict[str, object], expected: Message) -> None:
+    assert parse(**fields) == expected
+
+
+@pytest.mark.parametrize("name", ["right", "left outer", "full", "1", "İnner", "left\u0000", "x" * 5000])
+def test_an_unknown_join_means_left_and_a_warning(name: str) -> None:
+    message = parse(joinType=name)
+    assert message.joinType == "left"
+    (warning,) = message.warnings
+    assert "is not a join type, so left is taken; known are left, inner, natural, asof" in warning
+    assert len(warning) < 400
+
+
+def test_no_join_is_no_change_and_no_warning() -> None:
+    assert normalise_join(None) == (None, ())
+
+
+def test_other_fields_are_ignored_and_named() -> None:
+    message = parse(usersTopic="users-2", colour="red", UsersTopic="accounts", at=[1])
+    assert message == Message(usersTopic="users-2", warnings=("ignored: UsersTopic, at, colour",))
+
+
+def test_the_names_of_many_other_fields_are_cut() -> None:
+    (warning,) = parse(**{f"field-{number}": 1 for number in range(1000)}).warnings
+    assert len(warning) < 250
+
+
+def test_of_a_field_that_comes_twice_the_last_counts() -> None:
+    assert parse_message(b'{"joinType": "inner", "joinType": "asof"}').joinType == "asof"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b'\xef\xbb\xbf{"joinType": "inner"}', b' \n{"joinType":"inner"}\t', b'{"join\\u0054ype": "inner"}'],
+    ids=["BOM", "white space", "escape"],
+)
+def test_unusual_json_is_json(value: bytes) -> None:
+    assert parse_message(value).joinType == "inner"
+
+
+NOT_JSON = {
+    "empty": b"",
+    "white space": b"  ",
+    "text": b"hello",
+    "unfinished": b'{"joinType": "inner"',
+    "more after it": b"{} {}",
+    "single quotes": b"{'joinType': 'inner'}",
+    "a comment": b"{} // done",
+    "not UTF-8": b'{"joinType": "\xff"}',
+    "UTF-16": '{"joinType": "inner"}'.encode("utf-16"),
+    "only a BOM": b"\xef\xbb\xbf",
+    "null bytes": b"\x00\x00\x00",
+    "a null byte in a text": b'{"joinType": "in\x00ner"}',
+    "a null byte after it": b"{}\x00",
+    "NaN": b'{"joinType": NaN}',
+    "Infinity in another field": b'{"other": -Infinity}',
+    "an integer of 5000 digits": b'{"other": ' + b"9" * 5000 + b"}",
+    "deep lists": b"[" * 60_000,
+    "deep objects": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "deep in another field": b'{"other": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("value", NOT_JSON.values(), ids=NOT_JSON.keys())
+def test_what_is_not_json_is_rejected(value: bytes) -> None:
+    with pytest.raises(InputError, match=r"the message is not JSON: .") as refusal:
+        parse_message(value)
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"[]", "a list"),
+        (b'[{"joinType": "inner"}]', "a list"),
+        (b'"inner"', "a text"),
+        (b"1", "a number"),
+        (b"1e999", "a number"),
+        (b"true", "true or false"),
+        (b"null", "null"),
+    ],
+)
+def test_what_is_not_an_object_is_rejected(value: bytes, kind: str) -> None:
+    with pytest.raises(InputError, match=f"^the message must be a JSON object, not {kind}$"):
+        parse_message(value)
+
+
+def test_a_tombstone_is_rejected() -> None:
+    with pytest.raises(InputError, match="the message has no value; send a JSON object such as"):
+        parse_message(None)
+
+
+def test_the_size_is_checked_before_the_content() -> None:
+    longest = b'{"joinType": "inner"}'.ljust(MOST_BYTES)
+    assert parse_message(longest).joinType == "inner"
+    with pytest.raises(InputError, match=r"^the message has 65537 bytes; at most 65536 are allowed$"):
+        parse_message(longest + b" ")
+    with pytest.raises(InputError, match="at most 65536"):
+        parse_message(b"[" * (MOST_BYTES + 1))
+
+
+@pytest.mark.parametrize("name", ["usersTopic", "accountsTopic", "joinType", "start", "id"])
+@pytest.mark.parametrize(
+    ("given_value", "kind"),
+    [
+        (7, "a number"),
+        (10**400, "a number"),
+        (0.5, "a number"),
+        (True, "true or false"),
+        (["a"], "a list"),
+        ({}, "an object"),
+    ],
+)
+def test_a_text_of_another_type_is_rejected(name: str, given_value: object, kind: str) -> None:
+    with pytest.raises(InputError, match=f"^{name} must be a text, not {kind}$"):
+        parse(**{name: given_value})
+
+
+@pytest.mark.parametrize(
+    ("given_value", "kind"), [(1, "a number"), (0, "a number"), ("true", "a text"), ([], "a list")]
+)
+def test_dry_run_is_true_or_false(given_value: object, kind: str) -> None:
+    with pytest.raises(InputError, match=f"^dryRun must be true or false, not {kind}$"):
+        parse(dryRun=given_value)
+
+
+def test_an_id_of_201_characters_is_rejected() -> None:
+    with pytest.raises(InputError, match=r"^id has 201 characters; at most 200 are allowed$"):
+        parse(id="x" * 201)
+
+
+@pytest.mark.parametrize(
+    "start", ["yesterday", "12:00", "2026-13-01", "1767225600", "-1", "2026-01-01T25:00", "x" * 999]
+)
+def test_a_start_that_is_no_moment_is_rejected(start: str) -> None:
+    with pytest.raises(InputError, match="is none of latest, earliest, resume and an ISO timestamp like") as refusal:
+        parse(start=start)
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize("start", ["1969-12-31T23:59:59Z", "0001-01-01", "1970-01-01T00:30:00+01:00"])
+def test_a_start_before_1970_is_rejected(start: str) -> None:
+    """Kafka takes some negative timestamps for names of positions."""
+    with pytest.raises(InputError, match="is before 1970; use earliest to read everything"):
+        normalise_start(start)
+
+
+def test_a_moment_without_a_zone_is_utc() -> None:
+    assert parse_moment("2026-01-31T12:00:00") == parse_moment("2026-01-31T13:00:00+01:00")
+
+
+UNPRINTABLE = {
+    "id": rb'{"id": "a\ud800"}',
+    "start": rb'{"start": "2026-01-31\ud80012:00:00"}',
+    "join type": rb'{"joinType": "\udfff"}',
+    "topic": rb'{"usersTopic": "\udfff"}',
+    "name of another field": rb'{"\udfff": 1}',
+}
+
+
+@pytest.mark.parametrize("value", UNPRINTABLE.values(), ids=UNPRINTABLE.keys())
+def test_nothing_that_no_table_can_hold_passes(value: bytes) -> None:
+    """JSON may name half a character, which is no UTF-8: writing it to a log or the history would raise."""
+    try:
+        message = parse_message(value)
+        decide_on(message)
+    except InputError as refusal:
+        str(refusal).encode()
+    else:
+        texts = [message.usersTopic, message.joinType, message.start, message.id, *message.warnings]
+        assert [text.encode() for text in texts if text is not None]
+
+
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+def test_any_bytes_are_a_message_or_refused(value: bytes) -> None:
+    assert_message_or_refusal(value)
+
+
+JSON_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=5,
+)
+FIELD_NAMES = st.sampled_from(["usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id", "other"])
+
+
+@given(st.dictionaries(FIELD_NAMES, JSON_VALUES, max_size=7))
+def test_any_object_is_a_message_or_refused(fields: dict[str, object]) -> None:
+    assert_message_or_refusal(json.dumps(fields).encode())
+
+
+def assert_message_or_refusal(value: bytes) -> None:
+    try:
+        message = parse_message(value)
+        decision = decide_on(message)
+    except InputError:
+        return
+    assert decision.target.joinType in ("left", "inner", "natural", "asof")
+    assert {decision.target.usersTopic, decision.target.accountsTopic} <= set(TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("", "is not a topic name"),
+        (".", "is not a topic name"),
+        ("..", "is not a topic name"),
+        ("__consumer_offsets", "is not a topic name"),
+        ("a/b", "is not a topic name"),
+        ("a b", "is not a topic name"),
+        ("users\n", "is not a topic name"),
+        ("üsers", "is not a topic name"),
+        ("users\u0000", "is not a topic name"),
+        ("../../etc", "is not a topic name"),
+        ("x" * 250, "is not a topic name"),
+        ("x" * 60_000, "is not a topic name"),
+        ("x" * 249, "does not exist on the broker; create it or name another"),
+        ("_users", "does not exist on the broker"),
+        ("missing", "the topic missing does not exist on the broker"),
+        ("control", "control is the control topic and cannot be joined"),
+    ],
+)
+def test_topics_that_are_refused(topic: str, reason: str) -> None:
+    for target in (Target(topic, "accounts", "left"), Target("users", topic, "left")):
+        with pytest.raises(InputError, match=reason) as refusal:
+            check_target(target, POLICY, TOPICS)
+        assert len(str(refusal.value)) < 500
+
+
+def test_users_and_accounts_are_two_topics() -> None:
+    with pytest.raises(InputError, match="both come from the topic accounts; name two topics"):
+        decide_on(parse(usersTopic="accounts"))
+    with pytest.raises(InputError, match="cannot both come from the topic users"):
+        decide_on(parse(accountsTopic="users"))
+    assert decide_on(parse(usersTopic="accounts", accountsTopic="users")).target == Target("accounts", "users", "left")
+
+
+def test_the_control_topic_is_the_one_of_the_settings() -> None:
+    policy = Policy(ACTIVE, control_topic="users-2")
+    with pytest.raises(InputError, match="users-2 is the control topic"):
+        decide_on(parse(usersTopic="users-2"), policy=policy)
+    assert decide_on(parse(usersTopic="control"), policy=policy).target.usersTopic == "control"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "users", "accounts", "is_allowed"),
+    [
+        ((), "users", "accounts", True),
+        (("*",), "users", "accounts", True),
+        (("users", "accounts"), "users", "accounts", True),
+        (("users",), "users", "accounts", False),
+        (("eu.*",), "eu.users", "eu.accounts", True),
+        (("eu.*",), "users", "eu.accounts", False),
+        (("*users", "accounts"), "eu.users", "accounts", True),
+        (("users", "accounts"), "Users", "accounts", False),
+        (("user", "accounts"), "users", "accounts", False),
+        (("sers", "accounts"), "users", "accounts", False),
+    ],
+)
+def test_the_allow_list(allowed: tuple[str, ...], users: str, accounts: str, is_allowed: bool) -> None:
+    policy, target = Policy(ACTIVE, allowed_topics=allowed), Target(users, accounts, "left")
+    if is_allowed:
+        check_target(target, policy, TOPICS)
+        return
+    with pytest.raises(InputError, match=r"is outside the allow-list \(.*; name an allowed one, or have it added"):
+        check_target(target, policy, TOPICS)
+
+
+def test_a_topic_outside_the_allow_list_is_not_looked_for() -> None:
+    """Whoever may not name it does not learn whether it exists."""
+    with pytest.raises(InputError, match="outside the allow-list"):
+        check_target(Target("missing", "accounts", "left"), Policy(ACTIVE, allowed_topics=("accounts",)), TOPICS)
+
+
+def test_what_is_already_wanted_is_checked_again() -> None:
+    """A topic that was deleted, or an allow-list that has changed, is found by the next message."""
+    with pytest.raises(InputError, match="users-2 is outside the allow-list"):
+        decide_on(Message(), desired=OTHER, policy=Policy(ACTIVE, allowed_topics=("users", "accounts")))
+
+
+@pytest.mark.parametrize(
+    ("fields", "desired", "active", "kind", "target"),
+    [
+        ({}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({"joinType": "LEFT"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({"start": "earliest"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({"joinType": "inner"}, ACTIVE, ACTIVE, Kind.SWAP, Target("users", "accounts", "inner")),
+        ({"usersTopic": "users-2", "joinType": "inner"}, ACTIVE, ACTIVE, Kind.SWAP, OTHER),
+        ({}, OTHER, ACTIVE, Kind.REFRESH, OTHER),
+        ({"joinType": "asof"}, OTHER, ACTIVE, Kind.SWAP, Target("users-2", "accounts", "asof")),
+        ({"joinType": "left"}, OTHER, ACTIVE, Kind.SWAP, Target("users-2", "accounts", "left")),
+        ({"usersTopic": "users", "joinType": "left"}, OTHER, ACTIVE, Kind.TAKE_BACK, ACTIVE),
+        ({}, None, None, Kind.SWAP, ACTIVE),
+        ({"joinType": "inner"}, None, None, Kind.SWAP, Target("users", "accounts", "inner")),
+        ({"joinType": "inner"}, OTHER, None, Kind.REFRESH, OTHER),
+        ({"joinType": "left"}, OTHER, None, Kind.SWAP, Target("users-2", "accounts", "left")),
+        ({"joinType": "sideways"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+    ],
+)
+def test_what_a_message_asks_for(
+    fields: dict[str, object], desired: Target | None, active: Target | None, kind: Kind, target: Target
+) -> None:
+    decision = decide_on(parse(**fields), desired, active)
+    assert (decision.kind, decision.target) == (kind, target)
+
+
+@pytest.mark.parametrize(
+    ("given_start", "desired", "start"),
+    [
+        (None, ACTIVE, "latest"),
+        (None, None, "earliest"),
+        ("latest", None, "latest"),
+        ("resume", ACTIVE, "resume"),
+        ("2026-01-31T12:00:00Z", ACTIVE, "2026-01-31T12:00:00Z"),
+    ],
+)
+def test_where_it_starts(given_start: str | None, desired: Target | None, start: str) -> None:
+    assert decide_on(Message(joinType="asof", start=given_start), desired).start == start
+
+
+def test_a_dry_run_is_decided_like_the_real_one() -> None:
+    real, dry = decide_on(parse(joinType="inner")), decide_on(parse(joinType="inner", dryRun=True))
+    assert (real.is_dry, dry.is_dry) == (False, True)
+    assert (real.kind, real.target, real.start, real.changes) == (dry.kind, dry.target, dry.start, dry.changes)
+    with pytest.raises(InputError, match="does not exist"):
+        decide_on(parse(usersTopic="missing", dryRun=True))
+
+
+def test_the_changes_are_told() -> None:
+    assert decide_on(parse(usersTopic="users-2", joinType="inner")).changes == (
+        "usersTopic users → users-2",
+        "joinType left → inner",
+    )
+    assert decide_on(Message()).changes == ()
+    (change,) = decide_on(Message(), None, None).changes
+    assert change == "nothing was asked for before; now users and accounts, left join"
