@@ -13,13 +13,15 @@ from typing import Any
 
 from switchyard.errors import InputError
 from switchyard.layout import JOIN_TYPES
-from switchyard.swaps import Target
+from switchyard.swaps import HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, Target
 
 MOST_BYTES = 64 * 1024
 MOST_ID_CHARACTERS = 200
 NAMED_STARTS = ("latest", "earliest", "resume")
 FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id")
 SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
+FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
+RESERVED_IDS = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX)
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -77,12 +79,14 @@ def parse_message(value: bytes | None) -> Message:
         if not isinstance(given, wanted):
             raise InputError(f"{name} must be {'true or false' if wanted is bool else 'a text'}, not {_kind(given)}")
     texts = {name: given.strip() for name, given in known.items() if isinstance(given, str) and given.strip()}
-    if len(texts.get("id", "")) > MOST_ID_CHARACTERS:
-        raise InputError(f"id has {len(texts['id'])} characters; at most {MOST_ID_CHARACTERS} are allowed")
+    for name, text in texts.items():
+        _check_text(name, text)
+    check_id(texts.get("id", ""))
     join_type, warnings = normalise_join(texts.get("joinType"))
     ignored = sorted(set(map(str, fields)) - set(FIELDS))
     if ignored:
-        warnings += (f"ignored: {_shorten(', '.join(ignored))}",)
+        names = ", ".join(ignored).encode("utf-8", "backslashreplace").decode()
+        warnings += (f"ignored: {_shorten(names)}",)
     return Message(
         texts.get("usersTopic"),
         texts.get("accountsTopic"),
@@ -92,6 +96,21 @@ def parse_message(value: bytes | None) -> Message:
         texts.get("id"),
         warnings,
     )
+
+
+def _check_text(name: str, text: str) -> None:
+    """JSON can spell half a character; no table can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} holds half a character (a lone surrogate); send whole ones") from None
+
+
+def check_id(given: str) -> None:
+    if len(given) > MOST_ID_CHARACTERS:
+        raise InputError(f"id has {len(given)} characters; at most {MOST_ID_CHARACTERS} are allowed")
+    if given.startswith(RESERVED_IDS):
+        raise InputError(f"an id may not begin with {', '.join(RESERVED_IDS)}: these name other commands")
 
 
 def _parse_object(value: bytes) -> dict[str, Any]:
@@ -152,7 +171,7 @@ def parse_moment(start: str) -> datetime:
             "2026-01-31T12:00:00Z"
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if moment.year < 1970:
+    if moment < FIRST_MOMENT:
         raise InputError(f"start {start!r} is before 1970; use earliest to read everything")
     return moment
 

@@ -115,11 +115,11 @@ def give_up(book: Book, swap_id: str, reason: str, now: datetime) -> Entry | Non
     return book.ledger().outcomes.get(swap_id)
 
 
-def try_retire(book: Book, generation: int, detail: str) -> bool:
-    """Writes RETIRED for a lingering generation that nobody has asked back."""
+def try_retire(book: Book, generation: int, detail: str, now: datetime, rules: Rules, seen: SignOfLife) -> bool:
+    """Writes RETIRED for a generation whose linger time is over and that nobody has asked back."""
 
     def decide(ledger: Ledger) -> list[Entry]:
-        if not swaps.may_retire(ledger, book.standing(), generation):
+        if not swaps.should_retire(ledger, book.standing(), generation, now, rules, seen):
             return []
         last = ledger.last_life(generation)
         wanted = last and ledger.find(last.swapId)
@@ -152,8 +152,8 @@ def undo_flip(
         if not swaps.should_undo(ledger, standing, generation, now, watched_since, rules, seen):
             return []
         mine, failed = ledger.request_of(generation), ledger.flips[-1]
-        swap_id = f"{swaps.UNDO_PREFIX}{failed.swapId}"
-        if mine is None or ledger.is_known(swap_id):
+        swap_id = swaps.next_swap_id(ledger, f"{swaps.UNDO_PREFIX}{failed.swapId}")
+        if mine is None:
             return []
         silent = f"generation {standing.generation} was not heard of for {rules.probation.total_seconds():g} s"
         deadline = now + rules.ready_deadline

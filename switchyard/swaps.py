@@ -192,8 +192,13 @@ class Ledger:
 
     def is_retired(self, generation: int) -> bool:
         """Whether a generation has ended and nobody has asked for it since."""
-        last, asked = self.last_life(generation), self.request_of(generation)
-        return last is not None and last.event is Event.RETIRED and (asked is None or not self.is_open(asked))
+        asked = self.request_of(generation)
+        return self.has_ended(generation) and (asked is None or not self.is_open(asked))
+
+    def has_ended(self, generation: int) -> bool:
+        """Whether it has retired, even if it was asked for again since: that takes a new driver."""
+        last = self.last_life(generation)
+        return last is not None and last.event is Event.RETIRED
 
     def is_lingering(self, generation: int) -> bool:
         last = self.last_life(generation)
@@ -264,6 +269,8 @@ def may_flip(ledger: Ledger, standing: Standing, swap_id: str, now: datetime, ru
     if request.number <= standing.barred or is_overdue(request, now):
         return False
     if any(ledger.is_open(earlier) for earlier in ledger.requests[:-1]):
+        return False
+    if ledger.has_ended(request.generation) and not ledger.has(swap_id, Event.STARTING):
         return False
     return ledger.has(swap_id, Event.READY) and (request.is_undo or not is_dwelling(ledger, now, rules))
 
@@ -436,6 +443,18 @@ def is_abandoned(ledger: Ledger, generation: int) -> bool:
         return True
     is_reopened = last.event is Event.RETIRED and asked.at > last.at
     return is_reopened and ledger.outcomes[asked.swapId].event in (Event.FAILED, Event.SUPERSEDED)
+
+
+def is_over(ledger: Ledger, generation: int) -> bool:
+    """Whether a generation has ended for good: retired, or given up before it was active."""
+    return ledger.is_retired(generation) or is_abandoned(ledger, generation)
+
+
+def must_stop(ledger: Ledger, started_for: Request) -> bool:
+    """Whether a driver has nothing to do any more; also when its generation ended and was asked for again since."""
+    generation = started_for.generation
+    ends = [e.at for e in ledger.entries if e.event is Event.RETIRED and e.generation == generation]
+    return is_over(ledger, generation) or any(end > started_for.at for end in ends)
 
 
 def needs_run(ledger: Ledger) -> Request | None:

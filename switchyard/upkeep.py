@@ -49,10 +49,14 @@ def keep_up(settings: Settings, book: Book) -> None:
 def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
     """Retires lingering generations whose driver hangs or is gone; the fence keeps it from writing if it wakes."""
     layout = settings.layout
-    ledger, standing = book.ledger(), book.standing()
-    silent = swaps.silent_lingerers(ledger, standing, now, settings.rules, lambda number: last_seen(layout, number))
-    for generation in silent:
-        if protocol.try_retire(book, generation, "its driver was not heard of any more, and is fenced out"):
+    rules = settings.rules
+
+    def seen(generation: int) -> datetime | None:
+        return last_seen(layout, generation)
+
+    for generation in swaps.silent_lingerers(book.ledger(), book.standing(), now, rules, seen):
+        detail = "its driver was not heard of any more, and is fenced out"
+        if protocol.try_retire(book, generation, detail, now, rules, seen):
             claim_attempt(layout, generation)
 
 

@@ -61,32 +61,34 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
     layout = settings.layout
     book = open_book(layout)
     request = _known_request(settings, book, spec)
-    if is_over(book.ledger(), spec.generation):
+    if swaps.must_stop(book.ledger(), request):
         log.info("generation %s is over; there is nothing to do", spec.generation)
         return End.RETIRED
     attempt = claim_attempt(layout, spec.generation)
-    if is_over(book.ledger(), spec.generation):
+    if swaps.must_stop(book.ledger(), request):
         raise FencedError(f"generation {spec.generation} ended while attempt {attempt} was starting")
     if not protocol.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
         text = f"the driver of generation {spec.generation} is starting again: attempt {attempt}"
         tell(layout, text, generation=spec.generation, swap_id=request.swapId)
     try:
-        return _stream(settings, spec, kafka, book, attempt)
+        return _stream(settings, spec, kafka, book, request, attempt)
     except FencedError as error:
         log.warning("fenced out: %s", error)
         return End.FENCED
     except Exception as error:
         reason = str(error).strip()[:MOST_REASON_CHARACTERS] or type(error).__name__
         fail_build(settings, book, request.swapId, reason)
-        if is_over(book.ledger(), spec.generation):
+        if swaps.is_abandoned(book.ledger(), spec.generation):
             clean_up(layout, book, spec.generation)
         raise
 
 
-def _stream(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], book: DeltaBook, attempt: int) -> End:
+def _stream(
+    settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], book: DeltaBook, request: Request, attempt: int
+) -> End:
     stop = threading.Event()
     with _announced(settings, spec.generation, stop):
-        with _watching_for_an_early_end(settings, spec.generation):
+        with _watching_for_an_early_end(settings, request):
             runner = BatchRunner(settings, spec, attempt)
             spark = start_session(settings, f"switchyard generation {spec.generation}")
             rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger)
@@ -99,12 +101,7 @@ def _stream(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], 
         )
         runner.reported_at = time.monotonic()
         with TopicReader(kafka) as reader, contextlib.closing(_Stopper(query, runner)):
-            return _Watch(settings, book, runner, spark, query, reader, to_java(kafka), stop).until_end()
-
-
-def is_over(ledger: Ledger, generation: int) -> bool:
-    """Whether a generation has ended for good: retired, or given up before it was active."""
-    return ledger.is_retired(generation) or swaps.is_abandoned(ledger, generation)
+            return _Watch(settings, book, request, runner, spark, query, reader, to_java(kafka), stop).until_end()
 
 
 def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) -> Request:
@@ -147,18 +144,19 @@ def _announced(settings: Settings, generation: int, stop: threading.Event) -> It
 
 
 @contextlib.contextmanager
-def _watching_for_an_early_end(settings: Settings, generation: int) -> Iterator[None]:
+def _watching_for_an_early_end(settings: Settings, request: Request) -> Iterator[None]:
     """A session takes many seconds to start; a build that is superseded meanwhile gives its processors back at once.
 
     Nothing has been written yet, so the process may simply end.
     """
-    started = threading.Event()
+    started, generation = threading.Event(), request.generation
 
     def watch() -> None:
         book = open_book(settings.layout)
         while not started.wait(RESTING_SECONDS):
-            if is_over(book.ledger(), generation):
-                clean_up(settings.layout, book, generation)
+            if swaps.must_stop(book.ledger(), request):
+                if swaps.is_abandoned(book.ledger(), generation):
+                    clean_up(settings.layout, book, generation)
                 settings.workspace.driver_pid(generation).unlink(missing_ok=True)
                 log.info("generation %s is over before its session has started", generation)
                 os._exit(End.RETIRED.value)
@@ -191,6 +189,7 @@ class _Watch:
 
     settings: Settings
     book: DeltaBook
+    started_for: Request
     runner: BatchRunner
     spark: SparkSession
     query: StreamingQuery
@@ -276,14 +275,14 @@ class _Watch:
         is_active = standing.generation == self.generation
         self._is_resting = is_active and not ledger.lingering
         self._is_watched = is_active and bool(ledger.lingering)
+        if swaps.is_abandoned(ledger, self.generation):
+            return self._abandon()
+        if swaps.must_stop(ledger, self.started_for):
+            return End.RETIRED
         if is_building and request is not None and not is_active:
             self._build(request)
         elif is_active:
             retire_silent(self.settings, self.book, _now())
-        elif ledger.is_retired(self.generation):
-            return End.RETIRED
-        elif swaps.is_abandoned(ledger, self.generation):
-            return self._abandon()
         elif ledger.is_lingering(self.generation):
             return self._linger(ledger, standing)
         return None
@@ -338,7 +337,8 @@ class _Watch:
         if not swaps.should_retire(ledger, standing, self.generation, now, rules, seen):
             return None
         with self.runner.busy:
-            if not protocol.try_retire(self.book, self.generation, f"replaced by generation {standing.generation}"):
+            detail = f"replaced by generation {standing.generation}"
+            if not protocol.try_retire(self.book, self.generation, detail, now, rules, seen):
                 return None
             self.runner.stopping.set()
         _Stopper(self.query, self.runner).close()

@@ -257,7 +257,7 @@ class World:
             if must_stop(ledger, driver):
                 self.drivers.pop(generation, None)
             elif swaps.should_retire(ledger, standing, generation, self.now, RULES, self.seen.get):
-                if protocol.try_retire(self.book, generation, "its time is over"):
+                if protocol.try_retire(self.book, generation, "its time is over", self.now, RULES, self.seen.get):
                     self.drivers.pop(generation, None)
             else:
                 since = driver.watched_since
@@ -287,7 +287,7 @@ class World:
     def retire_silent(self, number: int = 0) -> None:
         ledger, standing = self.book.ledger(), self.book.standing()
         for generation in swaps.silent_lingerers(ledger, standing, self.now, RULES, self.seen.get):
-            protocol.try_retire(self.book, generation, "it was not heard of")
+            protocol.try_retire(self.book, generation, "it was not heard of", self.now, RULES, self.seen.get)
 
     def close(self, number: int = 0) -> None:
         ledger = self.book.ledger()
@@ -323,7 +323,7 @@ class World:
         was_active = {e.generation for e in entries if e.event is Event.APPLIED} | {self.book.row.generation}
         assert entry.generation in was_active or entry.generation == len(known) + 1
         if entry.swapId.startswith(swaps.UNDO_PREFIX):
-            assert entry.swapId == swaps.UNDO_PREFIX + self.flipped[-1]
+            assert swaps.first_swap_id(entry.swapId) == swaps.UNDO_PREFIX + self.flipped[-1]
             assert not open_ids(entries)
 
     def check_applied(self, entries: list[Entry], entry: Entry) -> None:

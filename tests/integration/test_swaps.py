@@ -1,0 +1,383 @@
+"""Swaps on the real stack, while events flow and a reader reads. The tests share the stack, in order.
+
+After each test the reader must have had no error and must have seen one change for each flip, no event of the active
+generation may be missing, and the oracle must agree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from switchyard.kafka.control_topic import publish
+from switchyard.kafka.topics import ensure_topics
+from switchyard.stream.audit import audit_at_newest
+from switchyard.swaps import Event, Ledger
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.progress import newest_progress
+from tests.integration.conftest import DAG_ID, Stack
+from tests.integration.traffic import Traffic, running_traffic
+from tests.waiting import eventually
+
+PAIRS = [("users", "accounts"), ("users-a", "accounts-a"), ("users-b", "accounts-b")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traffic(stack: Stack) -> Iterator[Traffic]:
+    ensure_topics(stack.kafka, [name for pair in PAIRS for name in pair], 2)
+    with running_traffic(stack.settings.layout, stack.settings.bootstrap, PAIRS) as traffic:
+        yield traffic
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_lost(stack: Stack, traffic: Traffic, spark: SparkSession) -> Iterator[None]:
+    """Asked after every test, whatever happened in it."""
+    began, reads, seen = datetime.now(UTC), traffic.reads, len(traffic.generations_read)
+    yield
+    eventually(lambda: ledger_of(stack).building is None, 150, 1)
+    eventually(lambda: stack.status()["healthy"], 120, 1)
+    active = stack.status()["generation"]
+    eventually(lambda: traffic.generations_read[-1] == active, 30)
+    assert traffic.reads > reads
+    assert traffic.read_errors == []
+    assert traffic.generations_read[max(0, seen - 1) :] == traffic.flips_since(began)
+    assert traffic.find_lost(active, stack.status()["usersTopic"]) == []
+    audit = audit_at_newest(lambda: spark, stack.settings)
+    assert (audit.generation, audit.missing, audit.extra, audit.unaccounted) == (active, 0, 0, 0), audit
+    assert audit.rowsCompared > 0
+    assert_book_is_sound(ledger_of(stack))
+
+
+def assert_book_is_sound(ledger: Ledger) -> None:
+    settled = [entry.swapId for entry in ledger.entries if entry.event in {*SETTLING}]
+    assert len(settled) == len(set(settled))
+    assert {request.swapId for request in ledger.requests} <= set(settled)
+
+
+SETTLING = (Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED)
+
+
+def ledger_of(stack: Stack) -> Ledger:
+    return DeltaBook(stack.settings.layout).ledger()
+
+
+def send(stack: Stack, swap_id: str | None = None, **fields: object) -> None:
+    value = json.dumps({**fields, **({"id": swap_id} if swap_id else {})}).encode()
+    publish(stack.kafka, stack.settings.control_topic, value, "cli:test")
+
+
+def outcome_of(stack: Stack, swap_id: str, seconds: float = 150) -> Event:
+    eventually(lambda: swap_id in ledger_of(stack).outcomes, seconds, 0.5)
+    return ledger_of(stack).outcomes[swap_id].event
+
+
+def wait_for(stack: Stack, swap_id: str, event: Event, seconds: float = 120) -> int:
+    """Waits until a swap has come so far, and returns its generation."""
+    eventually(lambda: ledger_of(stack).has(swap_id, event), seconds, 0.2)
+    request = ledger_of(stack).find(swap_id)
+    assert request is not None
+    return request.generation
+
+
+def driver_pid(stack: Stack, generation: int) -> int:
+    path = stack.settings.workspace.driver_pid(generation)
+    return int(eventually(lambda: path.exists() and path.read_text(), 60))
+
+
+def rows_left(stack: Stack, generation: int) -> int:
+    tables = ("users", "accounts", "joined", "rejects")
+    return sum(store.read_arrow(stack.settings.layout, name, generation=generation).num_rows for name in tables)
+
+
+def assert_removed(stack: Stack, generation: int) -> None:
+    eventually(lambda: ledger_of(stack).is_retired(generation), 60)
+    assert rows_left(stack, generation) == 0
+    assert not Path(stack.settings.layout.checkpoint(generation)).exists()
+
+
+def test_swap_of_topics_and_join_is_followed_to_its_flip(stack: Stack) -> None:
+    before = stack.status()["generation"]
+    answer = stack.run(
+        *("swap", "--users-topic", "users-a", "--accounts-topic", "accounts-a"),
+        *("--join-type", "inner", "--id", "to-a", "--wait"),
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    for word in ("REQUESTED", "STARTING", "READY", "APPLIED"):
+        assert word in answer.stdout
+    status = stack.status()
+    assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users-a", "accounts-a", "inner")
+    assert status["generation"] > before
+    run_id = f"generation-{status['generation']}"
+    assert stack.api.task_state(DAG_ID, run_id, "stream") == "running"
+    assert "to-a" in stack.api.run_note(DAG_ID, run_id)
+    eventually(lambda: ledger_of(stack).is_retired(before), 60)
+    told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["swapId"] == "to-a"]
+    story = ("received", "resolved to", "building", "is starting", "is ready", "flipped")
+    assert [line for word in story for line in told if word in line] == told
+
+
+def test_the_same_again_is_refreshed_and_restarts_nothing(stack: Stack) -> None:
+    before = stack.status()
+    answer = stack.run("swap", "--users-topic", " users-a ", "--join-type", "INNER", "--wait")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "REFRESHED" in answer.stdout
+    after = stack.status()
+    assert after["lastApplied"] > before["lastApplied"]
+    same = ("generation", "epoch", "attempt", "usersTopic")
+    assert [after[name] for name in same] == [before[name] for name in same]
+    again = stack.run("swap", "--join-type", "left", "--id", "to-a", "--wait")
+    assert (again.returncode, "APPLIED" in again.stdout) == (0, True)
+    assert stack.status()["joinType"] == "inner"
+
+
+BAD_VALUES: dict[str, tuple[bytes | None, str]] = {
+    "not JSON": (b"{nonsense", "not JSON"),
+    "not an object": (b"[1]", "must be a JSON object"),
+    "no value": (None, "no value"),
+    "wrong type": (b'{"usersTopic": 7}', "usersTopic must be a text"),
+    "bad name": (b'{"usersTopic": "a b"}', "is not a topic name"),
+    "unknown topic": (b'{"accountsTopic": "nobody-made-it"}', "does not exist"),
+    "control itself": (b'{"usersTopic": "control"}', "is the control topic"),
+    "the same twice": (b'{"usersTopic": "users-b", "accountsTopic": "users-b"}', "cannot both come from"),
+    "bad start": (b'{"usersTopic": "users-b", "start": "soon"}', "none of latest, earliest"),
+    "too big": (b'{"usersTopic": "' + b"x" * 70_000 + b'"}', "at most 65536"),
+}
+
+
+def test_each_bad_message_is_rejected_with_its_reason_and_changes_nothing(stack: Stack) -> None:
+    before = stack.status()
+    known = len(ledger_of(stack).entries)
+    for value, _ in BAD_VALUES.values():
+        publish(stack.kafka, stack.settings.control_topic, value, "cli:test")
+    eventually(lambda: len(ledger_of(stack).entries) == known + len(BAD_VALUES), 90, 0.5)
+    fresh = ledger_of(stack).entries[known:]
+    assert [entry.event for entry in fresh] == [Event.REJECTED] * len(BAD_VALUES)
+    for entry, (name, (_, reason)) in zip(fresh, BAD_VALUES.items(), strict=True):
+        assert reason in entry.detail, name
+    after = stack.status()
+    assert [after[name] for name in ("generation", "epoch", "lastApplied")] == [
+        before[name] for name in ("generation", "epoch", "lastApplied")
+    ]
+    kept = store.read_rows(stack.settings.layout, "control_raw")
+    assert "{nonsense" in {row["value"] for row in kept}
+    assert len(kept) == len({(row["partition"], row["offset"]) for row in kept})
+    answer = stack.run("swap", "--users-topic", "nobody-made-it", "--wait")
+    assert (answer.returncode, "does not exist" in answer.stdout) == (2, True)
+
+
+def test_a_plan_says_what_would_happen_and_changes_nothing(stack: Stack) -> None:
+    before = stack.status()
+    plan = stack.json("plan", "--users-topic", "users-b", "--accounts-topic", "accounts-b", "--start", "earliest")
+    assert (plan["outcome"], plan["plan"]["would"]) == ("PLANNED", "swap")
+    assert (plan["plan"]["usersPartitions"], plan["plan"]["accountsPartitions"]) == (2, 2)
+    assert plan["plan"]["records"] > 0
+    assert plan["plan"]["estimateSeconds"] > 0
+    assert stack.run("plan", "--users-topic", "nobody-made-it").returncode == 2
+    assert stack.status()["epoch"] == before["epoch"]
+    assert ledger_of(stack).building is None
+
+
+def test_join_type_alone_and_back_at_once_while_the_old_one_lingers(stack: Stack) -> None:
+    before = stack.status()
+    send(stack, "join-only", joinType="asof")
+    assert outcome_of(stack, "join-only") is Event.APPLIED
+    status = stack.status()
+    assert (status["usersTopic"], status["joinType"]) == ("users-a", "asof")
+    answer = stack.run("rollback", "--wait", "--id", "first")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    back = stack.status()
+    assert (back["generation"], back["attempt"], back["joinType"]) == (before["generation"], before["attempt"], "inner")
+    ready = [entry.detail for entry in ledger_of(stack).entries if entry.swapId == "rollback-first"]
+    assert "it was still running" in ready
+    eventually(lambda: ledger_of(stack).is_retired(status["generation"]), 60)
+
+
+def test_of_a_burst_the_last_wins_and_all_fields_count(stack: Stack) -> None:
+    send(stack, "burst-1", usersTopic="users-b")
+    send(stack, "burst-2", usersTopic="no-such-topic")
+    send(stack, "burst-3", accountsTopic="accounts-b", joinType="natural")
+    send(stack, "burst-1", usersTopic="users")
+    send(stack, "burst-4", joinType="left")
+    assert outcome_of(stack, "burst-4") is Event.APPLIED
+    outcomes = ledger_of(stack).outcomes
+    assert outcomes["burst-2"].event is Event.REJECTED
+    for name in ("burst-1", "burst-3"):
+        assert outcomes[name].event is Event.SUPERSEDED
+        assert "burst-" in outcomes[name].detail
+    status = stack.status()
+    assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users-b", "accounts-b", "left")
+
+
+def test_a_command_during_a_build_supersedes_it_and_one_during_linger_is_the_next_swap(stack: Stack) -> None:
+    send(stack, "slow", joinType="inner")
+    slow = wait_for(stack, "slow", Event.STARTING)
+    send(stack, "quick", usersTopic="users-a", accountsTopic="accounts-a")
+    assert outcome_of(stack, "slow") is Event.SUPERSEDED
+    assert "quick" in ledger_of(stack).outcomes["slow"].detail
+    assert outcome_of(stack, "quick") is Event.APPLIED
+    assert ledger_of(stack).lingering
+    send(stack, "next", joinType="left")
+    assert outcome_of(stack, "next") is Event.APPLIED
+    assert stack.run("swap", "--id", "slow", "--wait").returncode == 4
+    eventually(lambda: stack.api.task_state(DAG_ID, f"generation-{slow}", "stream") == "skipped", 60, 1)
+    assert_removed(stack, slow)
+    status = stack.status()
+    assert (status["usersTopic"], status["joinType"]) == ("users-a", "left")
+
+
+def test_back_to_topics_of_before_resumes_their_checkpoint_and_rows(stack: Stack) -> None:
+    """A→B→A, and the same way by a rollback when the old one has retired."""
+    first = stack.status()["generation"]
+    send(stack, "away", usersTopic="users-b", accountsTopic="accounts-b")
+    assert outcome_of(stack, "away") is Event.APPLIED
+    away = stack.status()["generation"]
+    eventually(lambda: ledger_of(stack).is_retired(first), 60)
+    rows = store.read_arrow(stack.settings.layout, "users", generation=first).num_rows
+    answer = stack.run("rollback", "--wait", "--id", "resumed")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert stack.status()["generation"] == first
+    assert store.read_arrow(stack.settings.layout, "users", generation=first).num_rows > rows
+    assert stack.api.run_state(DAG_ID, f"generation-{first}.2") == "running"
+    eventually(lambda: ledger_of(stack).is_retired(away), 60)
+
+
+def test_a_driver_killed_before_the_flip_is_a_failed_swap_and_a_new_command_is_taken_meanwhile(stack: Stack) -> None:
+    before = stack.status()
+    send(stack, "killed", joinType="natural")
+    killed = wait_for(stack, "killed", Event.STARTING)
+    os.kill(driver_pid(stack, killed), signal.SIGKILL)
+    assert outcome_of(stack, "killed") is Event.FAILED
+    assert "exit code" in ledger_of(stack).outcomes["killed"].detail
+    after = stack.status()
+    assert (after["generation"], after["attempt"]) == (before["generation"], before["attempt"])
+    assert_removed(stack, killed)
+    answer = stack.run("swap", "--id", "killed", "--wait")
+    assert answer.returncode == 3, "the same id is the same command"
+
+
+def test_a_topic_deleted_while_its_generation_starts_fails_the_swap(stack: Stack) -> None:
+    ensure_topics(stack.kafka, ["users-doomed"], 1)
+    send(stack, "doomed", usersTopic="users-doomed")
+    doomed = wait_for(stack, "doomed", Event.REQUESTED)
+    AdminClient(stack.kafka).delete_topics(["users-doomed"])["users-doomed"].result(30)
+    assert outcome_of(stack, "doomed") is Event.FAILED
+    assert_removed(stack, doomed)
+    assert stack.status()["usersTopic"] == "users-a"
+
+
+def test_a_generation_that_never_gets_ready_fails_at_its_deadline(stack: Stack) -> None:
+    before = stack.status()["generation"]
+    send(stack, "hung", joinType="natural")
+    hung = wait_for(stack, "hung", Event.STARTING)
+    pid = driver_pid(stack, hung)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert outcome_of(stack, "hung") is Event.FAILED
+        assert "deadline" in ledger_of(stack).outcomes["hung"].detail
+        assert stack.status()["generation"] == before
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert_removed(stack, hung)
+    eventually(lambda: stack.api.run_state(DAG_ID, f"generation-{hung}") == "failed", 60, 1)
+
+
+def test_an_old_driver_that_hangs_is_retired_by_others_and_cannot_write_when_it_wakes(stack: Stack) -> None:
+    old = stack.status()["generation"]
+    pid = driver_pid(stack, old)
+    send(stack, "over-a-hung-one", joinType="asof")
+    wait_for(stack, "over-a-hung-one", Event.STARTING)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert outcome_of(stack, "over-a-hung-one") is Event.APPLIED
+        eventually(lambda: ledger_of(stack).is_retired(old), 90, 0.5)
+        rows = rows_left(stack, old)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), 60)
+    assert rows_left(stack, old) == rows
+
+
+def test_a_new_generation_that_dies_after_its_flip_and_stays_dead_is_undone(stack: Stack) -> None:
+    before = stack.status()
+    send(stack, "short-lived", joinType="inner")
+    assert outcome_of(stack, "short-lived") is Event.APPLIED
+    lived = stack.status()["generation"]
+    # It cannot be started again: its checkpoint is not there any more.
+    checkpoint = Path(stack.settings.layout.checkpoint(lived))
+    checkpoint.rename(checkpoint.with_name("stolen"))
+    checkpoint.write_text("not a folder")
+    os.kill(driver_pid(stack, lived), signal.SIGKILL)
+    try:
+        assert outcome_of(stack, "undo-short-lived") is Event.APPLIED
+        undone = next(entry for entry in ledger_of(stack).entries if entry.swapId == "undo-short-lived")
+        assert (undone.requestedBy, "was not heard of" in undone.detail) == ("probation", True)
+        after = stack.status()
+        assert (after["generation"], after["attempt"]) == (before["generation"], before["attempt"])
+    finally:
+        checkpoint.unlink()
+        checkpoint.with_name("stolen").rename(checkpoint)
+    eventually(lambda: ledger_of(stack).is_retired(lived), 120, 1)
+    shutil.rmtree(checkpoint)
+
+
+def test_a_new_generation_killed_after_its_flip_comes_back_by_itself(stack: Stack) -> None:
+    send(stack, "revived", joinType="natural")
+    assert outcome_of(stack, "revived") is Event.APPLIED
+    revived = stack.status()["generation"]
+    eventually(lambda: not ledger_of(stack).lingering, 60)
+    attempt = stack.status()["attempt"]
+    os.kill(driver_pid(stack, revived), signal.SIGKILL)
+    eventually(lambda: (now := stack.status())["healthy"] and now["attempt"] > attempt, 120, 1)
+    assert stack.status()["generation"] == revived
+
+
+@pytest.mark.parametrize("part", ["scheduler", "triggerer", "api-server"])
+def test_a_part_of_airflow_killed_in_the_middle_of_a_swap(stack: Stack, part: str) -> None:
+    join_type = {"natural": "left", "left": "natural"}.get(stack.status()["joinType"], "left")
+    send(stack, f"without-{part}", joinType=join_type)
+    wait_for(stack, f"without-{part}", Event.REQUESTED)
+    os.kill(stack.component_pid(part), signal.SIGKILL)
+    assert outcome_of(stack, f"without-{part}") is Event.APPLIED
+    assert stack.status()["joinType"] == join_type
+    eventually(lambda: part_is_healthy(stack, part), 90, 1)
+    send(stack, f"after-{part}", joinType=join_type)
+    assert outcome_of(stack, f"after-{part}", 120) is Event.REFRESHED
+
+
+def part_is_healthy(stack: Stack, part: str) -> bool:
+    names = {"api-server": "metadatabase"}
+    return names.get(part, part) in stack.api.healthy_parts()
+
+
+def test_a_manual_run_is_a_swap_like_any_other(stack: Stack) -> None:
+    stack.api.trigger(DAG_ID, "by-hand", {"users_topic": "users-b", "accounts_topic": "accounts-b"})
+    assert outcome_of(stack, "run:by-hand") is Event.APPLIED
+    status = stack.status()
+    assert status["usersTopic"] == "users-b"
+    assert stack.api.task_state(DAG_ID, "by-hand", "stream") == "running"
+    asked = next(entry for entry in ledger_of(stack).entries if entry.swapId == "run:by-hand")
+    assert asked.requestedBy == "airflow:admin"
+    stack.api.trigger(DAG_ID, "by-hand-again", {"users_topic": "users-b"})
+    assert outcome_of(stack, "run:by-hand-again") is Event.REFRESHED
+    eventually(lambda: stack.api.run_state(DAG_ID, "by-hand-again") == "success", 60, 1)
+    stack.api.trigger(DAG_ID, "by-hand-bad", {"users_topic": "no-such-topic"})
+    assert outcome_of(stack, "run:by-hand-bad") is Event.REJECTED
+    eventually(lambda: stack.api.run_state(DAG_ID, "by-hand-bad") == "failed", 60, 1)
+
+
+def test_rollback_from_airflow(stack: Stack) -> None:
+    before = stack.status()["generation"]
+    stack.api.trigger("switchyard_rollback", "regret", {"reason": "a test"})
+    assert outcome_of(stack, "rollback-regret") is Event.APPLIED
+    assert stack.status()["generation"] != before
+    assert newest_progress(stack.settings.layout, stack.status()["generation"]) is not None

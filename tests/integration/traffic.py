@@ -1,0 +1,104 @@
+"""What goes on while swaps happen: numbered events to every pair of topics, and a reader of `final_ui`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import Producer
+
+from switchyard.layout import Layout
+from switchyard.swaps import Event
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.names import newest_rows, open_stable
+
+Delivery = tuple[str, int, int, datetime]
+
+
+@dataclass
+class Traffic:
+    """Sends to all pairs all the time, and reads as a user of the tables would."""
+
+    layout: Layout
+    bootstrap: str
+    pairs: list[tuple[str, str]]
+    delivered: list[Delivery] = field(default_factory=list)
+    """topic, partition, offset, and when it was known to be in Kafka"""
+    read_errors: list[str] = field(default_factory=list)
+    generations_read: list[int] = field(default_factory=list)
+    """Each generation that the reader saw, once for each change"""
+    reads: int = 0
+
+    def produce(self, stop: threading.Event) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        number = 0
+        while not stop.wait(0.1):
+            number += 1
+            for users, accounts in self.pairs:
+                user = {"userId": f"n{number % 50}", "name": f"name {number}", "age": number}
+                account = {"userId": f"n{number % 50}", "accountType": "numbered", "balance": float(number)}
+                self._send(producer, users, user)
+                self._send(producer, accounts, account)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def _send(self, producer: Producer, topic: str, fields: dict[str, Any]) -> None:
+        def on_delivery(error: object, message: Any) -> None:
+            if error is None:
+                self.delivered.append((topic, message.partition(), message.offset(), datetime.now(UTC)))
+
+        producer.produce(topic, json.dumps(fields).encode(), on_delivery=on_delivery)
+
+    def read(self, stop: threading.Event) -> None:
+        while not stop.wait(0.2):
+            try:
+                found = open_stable(self.layout, "final_ui")
+                rows = newest_rows(self.layout, "final_ui", 5)
+            except Exception as error:
+                self.read_errors.append(repr(error))
+                continue
+            self.reads += 1
+            if found is not None and found[1] is not None and self.generations_read[-1:] != [found[1]]:
+                self.generations_read.append(found[1])
+            if len({row["generation"] for row in rows}) > 1:
+                self.read_errors.append(f"rows of two generations in one read: {rows}")
+
+    def flips_since(self, moment: datetime) -> list[int | None]:
+        flips = DeltaBook(self.layout).ledger().flips
+        before = [entry.generation for entry in flips if entry.at < moment][-1:]
+        return before + [entry.generation for entry in flips if entry.at >= moment]
+
+    def find_lost(self, generation: int, users_topic: str) -> list[Delivery]:
+        """Events that were in the new topic after the command was accepted, and are not in the generation's table."""
+        asked = next(
+            entry.at
+            for entry in DeltaBook(self.layout).ledger().entries
+            if entry.event is Event.REQUESTED and entry.generation == generation
+        )
+        rows = store.read_arrow(self.layout, "users", generation=generation, columns=["partition", "offset"])
+        there = set(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+        since = [item for item in self.delivered if item[0] == users_topic and item[3] > asked]
+        newest = max((at for *_, at in since), default=asked)
+        # What was sent in the last moments may still be on its way through a batch.
+        settled = [item for item in since if (newest - item[3]).total_seconds() > 10]
+        return [item for item in settled if (item[1], item[2]) not in there]
+
+
+@contextmanager
+def running_traffic(layout: Layout, bootstrap: str, pairs: list[tuple[str, str]]) -> Iterator[Traffic]:
+    traffic, stop = Traffic(layout, bootstrap, pairs), threading.Event()
+    threads = [threading.Thread(target=work, args=(stop,)) for work in (traffic.produce, traffic.read)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield traffic
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
