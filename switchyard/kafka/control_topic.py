@@ -157,7 +157,7 @@ def _record(message: object) -> ControlRecord:
     )
 
 
-def publish(properties: Mapping[str, str], topic: str, value: bytes, requested_by: str) -> tuple[int, int]:
+def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requested_by: str) -> tuple[int, int]:
     """Sends one control message and waits until the broker has it; returns its partition and offset."""
     delivered: list[tuple[int, int]] = []
     failed: list[KafkaError] = []

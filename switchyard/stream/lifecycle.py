@@ -41,7 +41,7 @@ from switchyard.tables.logs import tell
 from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep import clean_up, fail_build, last_seen, retire_silent
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.5
 RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
 WATCHED_HEARTBEAT_SECONDS = 1.0
@@ -314,9 +314,11 @@ class _Watch:
         if ledger.is_lingering(self.generation):
             return "it was still running"
         is_resumed = ledger.was_active(self.generation)
-        verdict = examine(
-            self.spark, self.layout, self.runner.spec, self.java_kafka, self.settings.gate_records, is_resumed
-        )
+        # Nobody reads this generation yet: its next batch can wait for the proof, and both are done sooner.
+        with self.runner.busy:
+            verdict = examine(
+                self.spark, self.layout, self.runner.spec, self.java_kafka, self.settings.gate_records, is_resumed
+            )
         if not verdict.is_clean:
             raise SwitchyardError(f"the data gate is shut: {verdict.describe()}")
         return verdict.describe()

@@ -37,6 +37,7 @@ class DeltaBook:
         self._status = store.open_table(layout, "status")
         self._entries: dict[str, list[Entry]] = {}
         self._ledger: tuple[int, Ledger] = (-1, Ledger())
+        self._standing: tuple[int, Standing] = (-1, Standing())
 
     def ledger(self) -> Ledger:
         self._history.update_incremental()
@@ -44,7 +45,7 @@ class DeltaBook:
 
     def standing(self) -> Standing:
         self._status.update_incremental()
-        return standing_of(self._status)
+        return self._standing_at(self._status)
 
     def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
         written: list[Entry] = []
@@ -64,13 +65,19 @@ class DeltaBook:
         changed: list[Standing] = []
 
         def commit(table: DeltaTable) -> store.Change | None:
-            before = standing_of(table)
+            before = self._standing_at(table)
             after = decide(before)
             changed[:] = [after] if after is not None else []
             return None if after is None else change_of(before, after)
 
         store.transact(self.layout, "status", commit)
         return changed[0] if changed else None
+
+    def _standing_at(self, table: DeltaTable) -> Standing:
+        version = int(table.version())
+        if self._standing[0] != version:
+            self._standing = (version, standing_of(table))
+        return self._standing[1]
 
     def _ledger_at(self, table: DeltaTable) -> Ledger:
         """The history at a version. Every file is read once: entries are only ever added."""

@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
+from switchyard.kafka.control_topic import publish
+from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
+from switchyard.local.broker import Broker
+from switchyard.local.state import read_state
 from switchyard.settings import Settings
 
 DAG_ID = "switchyard_generation"
@@ -33,7 +37,11 @@ class Stack:
             "SWITCHYARD_AIRFLOW_PORT": str(self.settings.airflow_port),
             "SWITCHYARD_KAFKA_PORT": str(self.settings.kafka_port),
             "SWITCHYARD_LINGER_SECONDS": str(self.settings.linger_seconds),
+            "SWITCHYARD_PROBATION_SECONDS": str(self.settings.probation_seconds),
+            "SWITCHYARD_READY_DEADLINE_SECONDS": str(self.settings.ready_deadline_seconds),
             "SWITCHYARD_DRIVER_MEMORY": "1g",
+            # Drivers that live for a minute start faster with the quick compiler alone.
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
         }
 
     @property
@@ -59,6 +67,17 @@ class Stack:
         document: dict[str, Any] = json.loads(self.run("status", "--json").stdout)
         return document
 
+    def component_pid(self, name: str) -> int:
+        state = read_state(self.settings.workspace)
+        assert state is not None
+        pid = state.components[name].pid
+        assert pid is not None
+        return pid
+
+    def run_note(self, dag_id: str, run_id: str) -> str:
+        run = self.api._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
+        return str(run["note"])
+
     def processes(self) -> list[str]:
         """Command lines of all processes that name this stack's root."""
         found = []
@@ -72,15 +91,38 @@ class Stack:
         return found
 
 
+MESSAGES_BEFORE_BOOT: dict[str, bytes] = {
+    "early-1": b'{"id": "early-1", "joinType": "inner"}',
+    "early-2": b'{"id": "early-2", "usersTopic": "not-there-yet"}',
+    "early-3": b'{"id": "early-3", "joinType": "left_outer"}',
+}
+
+
+def send_before_the_first_boot(stack: Stack) -> None:
+    """The broker of the stack runs for a moment, as an external one would have been there before."""
+    broker = Broker(stack.settings.workspace.broker, stack.settings.kafka_port)
+    broker.start()
+    try:
+        broker.wait_until_ready(60)
+        ensure_topics(stack.kafka, ["users", "accounts", stack.settings.control_topic])
+        for value in MESSAGES_BEFORE_BOOT.values():
+            publish(stack.kafka, stack.settings.control_topic, value, "cli:test")
+    finally:
+        broker.stop()
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     settings = Settings(
         root=str(tmp_path_factory.mktemp("stack") / "root"),
         airflow_port=loopback.pick_free_port(),
         kafka_port=loopback.pick_free_port(),
-        linger_seconds=2,
+        linger_seconds=6,
+        probation_seconds=20,
+        ready_deadline_seconds=90,
     )
     stack = Stack(settings)
+    send_before_the_first_boot(stack)
     started = stack.run("up", "--detach")
     assert started.returncode == 0, started.stdout + started.stderr
     yield stack

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from switchyard.tables.history import Event, read_history
 
-from switchyard.kafka.topics import ensure_topics
 from switchyard.local.airflow import read_password
 from switchyard.stream.audit import audit_at_newest
-from tests.integration.conftest import DAG_ID, Stack
+from switchyard.swaps import Event
+from switchyard.tables.book import DeltaBook
+from tests.integration.conftest import DAG_ID, MESSAGES_BEFORE_BOOT, Stack
 from tests.waiting import eventually
 
 
@@ -34,18 +34,33 @@ def attempt_is_past(stack: Stack, attempt: int) -> bool:
     return bool(status["healthy"] and status["attempt"] > attempt and status["batchId"] >= 0)
 
 
+def first_run(stack: Stack) -> str:
+    return f"generation-{stack.status()['generation']}"
+
+
+def test_the_last_control_message_before_the_first_boot_decides(stack: Stack) -> None:
+    outcomes = DeltaBook(stack.settings.layout).ledger().outcomes
+    assert {name: outcomes[name].event for name in MESSAGES_BEFORE_BOOT} == {
+        "early-1": Event.SUPERSEDED,
+        "early-2": Event.REJECTED,
+        "early-3": Event.APPLIED,
+    }
+    status = stack.status()
+    assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users", "accounts", "left")
+
+
 def test_first_generation_is_active_and_its_rows_are_right(stack: Stack) -> None:
     status = stack.json("status")
-    assert (status["generation"], status["state"], status["healthy"]) == (1, "ACTIVE", True)
+    assert (status["state"], status["healthy"]) == ("ACTIVE", True)
     assert status["heartbeatAgeSeconds"] < 15
     rows = stack.json("tail", "final_ui", "--limit", "5")
     assert len(rows) == 5
-    assert {row["generation"] for row in rows} == {1}
+    assert {row["generation"] for row in rows} == {status["generation"]}
     assert all(row["userId"].startswith("user-") for row in rows)
-    assert stack.api.task_state(DAG_ID, "generation-1", "stream") == "running"
+    assert stack.api.task_state(DAG_ID, first_run(stack), "stream") == "running"
     assert stack.json("doctor")["ok"] is True
     audit = stack.json("audit")
-    assert (audit["clean"], audit["generation"]) == (True, 1)
+    assert (audit["clean"], audit["generation"]) == (True, status["generation"])
     assert audit["rowsCompared"] >= 5
 
 
@@ -66,7 +81,7 @@ def test_everything_behind_the_login_needs_it(stack: Stack) -> None:
 
 def test_killed_driver_is_retried_on_its_checkpoint(stack: Stack, spark: SparkSession) -> None:
     before = stack.status()
-    os.kill(driver_pid(stack, 1), signal.SIGKILL)
+    os.kill(driver_pid(stack, before["generation"]), signal.SIGKILL)
     eventually(lambda: attempt_is_past(stack, before["attempt"]), 120, 1)
     assert stack.status()["batchId"] >= before["batchId"]
     assert_clean(stack, spark)
@@ -74,7 +89,7 @@ def test_killed_driver_is_retried_on_its_checkpoint(stack: Stack, spark: SparkSe
 
 def test_cleared_task_stops_its_driver_in_order_and_goes_on(stack: Stack) -> None:
     before = stack.status()
-    stack.api.clear_task(DAG_ID, "generation-1", "stream")
+    stack.api.clear_task(DAG_ID, first_run(stack), "stream")
     eventually(lambda: attempt_is_past(stack, before["attempt"]), 120, 1)
     messages = [row["msg"] for row in stack.json("logs")]
     assert "asked to stop: the driver ends after its batch" in messages
@@ -85,34 +100,6 @@ def test_broker_that_dies_comes_back_with_its_data(stack: Stack, spark: SparkSes
     os.kill(int((stack.settings.workspace.broker / "broker.pid").read_text()), signal.SIGKILL)
     eventually(lambda: (now := stack.status())["healthy"] and now["batchId"] > before["batchId"] + 2, 150, 1)
     assert_clean(stack, spark)
-
-
-def test_unknown_topic_fails_the_run_before_a_driver_starts(stack: Stack) -> None:
-    stack.api.trigger(DAG_ID, "bad-topic", {"users_topic": "no-such-topic"})
-    eventually(lambda: stack.api.run_state(DAG_ID, "bad-topic") == "failed", 60, 1)
-    assert stack.api.task_state(DAG_ID, "bad-topic", "stream") == "upstream_failed"
-    settled = [row for row in read_history(stack.settings.layout) if row["swapId"] == "bad-topic"]
-    assert [row["event"] for row in settled] == [Event.REJECTED]
-    assert "no-such-topic does not exist" in settled[0]["detail"]
-    assert stack.status()["generation"] == 1
-
-
-def test_manual_run_with_topic_parameters_takes_over(stack: Stack, spark: SparkSession) -> None:
-    ensure_topics(stack.kafka, ["users-b", "accounts-b"], 2)
-    conf = {"users_topic": "users-b", "accounts_topic": "accounts-b", "join_type": "natural", "start": "earliest"}
-    stack.api.trigger(DAG_ID, "manual-b", conf)
-    produced = stack.run(
-        "demo", "--seconds", "3", "--rate", "50", "--users-topic", "users-b", "--accounts-topic", "accounts-b"
-    )
-    assert produced.returncode == 0, produced.stderr
-    eventually(lambda: stack.status()["generation"] == 2, 120, 1)
-    eventually(lambda: stack.api.run_state(DAG_ID, "generation-1") == "success", 60, 1)
-    status = stack.json("status")
-    assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users-b", "accounts-b", "natural")
-    eventually(lambda: stack.status()["lag"] == 0, 30, 1)
-    assert_clean(stack, spark)
-    events = [row["event"] for row in stack.json("history") if row["generation"] == 1]
-    assert events[-2:] == [Event.LINGERING, Event.RETIRED]
 
 
 def test_no_password_in_any_log(stack: Stack) -> None:
@@ -134,9 +121,9 @@ def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spark:
     assert "nothing is running" in stack.run("down").stdout
     again = stack.run("up", "--detach", "--no-demo")
     assert again.returncode == 0, again.stdout + again.stderr
-    stack.run("demo", "--seconds", "2", "--rate", "50", "--users-topic", "users-b", "--accounts-topic", "accounts-b")
+    stack.run("demo", "--seconds", "2", "--rate", "50")
     status = eventually(
         lambda: (now := stack.status())["healthy"] and now["batchId"] > before["batchId"] and now, 60, 1
     )
-    assert status["generation"] == 2
+    assert status["generation"] == before["generation"]
     assert_clean(stack, spark)

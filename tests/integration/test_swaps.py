@@ -119,7 +119,7 @@ def test_swap_of_topics_and_join_is_followed_to_its_flip(stack: Stack) -> None:
     assert status["generation"] > before
     run_id = f"generation-{status['generation']}"
     assert stack.api.task_state(DAG_ID, run_id, "stream") == "running"
-    assert "to-a" in stack.api.run_note(DAG_ID, run_id)
+    assert "to-a" in stack.run_note(DAG_ID, run_id)
     eventually(lambda: ledger_of(stack).is_retired(before), 60)
     told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["swapId"] == "to-a"]
     story = ("received", "resolved to", "building", "is starting", "is ready", "flipped")

@@ -38,11 +38,11 @@ class Traffic:
     def produce(self, stop: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
         number = 0
-        while not stop.wait(0.1):
+        while not stop.wait(0.2):
             number += 1
             for users, accounts in self.pairs:
-                user = {"userId": f"n{number % 50}", "name": f"name {number}", "age": number}
-                account = {"userId": f"n{number % 50}", "accountType": "numbered", "balance": float(number)}
+                user = {"userId": f"n{number // 3}", "name": f"name {number}", "age": number}
+                account = {"userId": f"n{number // 3}", "accountType": "numbered", "balance": float(number)}
                 self._send(producer, users, user)
                 self._send(producer, accounts, account)
             producer.poll(0)

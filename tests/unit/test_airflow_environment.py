@@ -10,8 +10,6 @@ import pytest
 from switchyard.layout import Workspace
 from switchyard.local.airflow import airflow_environment, ensure_keys, ensure_password, read_password
 from switchyard.local.component import pause_seconds
-from switchyard.local.drivers import choose_targets
-from switchyard.local.keeper import Action, choose_run_id, decide
 from switchyard.settings import Settings
 
 
@@ -55,32 +53,6 @@ def test_secrets_are_private_and_made_once(tmp_path: Path, ensure: object) -> No
     before = path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert ensure(workspace).read_text() == before  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    ("run_state", "was_started", "action"),
-    [
-        (None, False, Action.TRIGGER),
-        ("queued", True, Action.WAIT),
-        ("running", False, Action.WAIT),
-        ("failed", False, Action.CLEAR),
-        ("success", False, Action.CLEAR),
-        ("failed", True, Action.GIVE_UP),
-    ],
-)
-def test_a_run_is_started_or_reopened_once(run_state: str | None, was_started: bool, action: Action) -> None:
-    assert decide(run_state, was_started) == action
-
-
-def test_a_refused_run_keeps_its_name() -> None:
-    states = {"generation-1": "failed", "generation-1-again-2": "failed"}
-    assert choose_run_id(1, states.get) == "generation-1-again-3"
-    assert choose_run_id(2, states.get) == "generation-2"
-
-
-def test_the_python_driver_is_asked_and_not_its_jvm() -> None:
-    sessions = {100: 100, 101: 100, 200: 200}
-    assert choose_targets([100, 101, 200], {101}, sessions.get) == {101, 200}
 
 
 def test_restarts_slow_down() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from switchyard.cli import main
 from switchyard.layout import Layout
+from switchyard.swaps import Standing, Target
 from switchyard.tables import store
-from switchyard.tables.status import Status, flip
+from switchyard.tables.book import DeltaBook
 
 
 @pytest.fixture
@@ -32,7 +33,8 @@ def test_logs_and_history_of_nothing_are_empty_lists(root: Layout, capsys: pytes
 
 
 def test_tail_shows_the_status_row(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
-    flip(root, 0, Status(1, "users", "accounts", "left", datetime.now(UTC), "ACTIVE", 0))
+    active = Standing(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
+    DeltaBook(root).change(lambda _: active)
     assert main(["tail", "orchestrator_status", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["generation"], row["epoch"]) for row in rows] == [(1, 1)]
@@ -59,6 +61,32 @@ def test_unknown_table_is_bad_input(root: Layout, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert "there is no table named 'nope'" in json.loads(printed.out)["error"]
     assert printed.err.startswith("switchyard: there is no table")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["swap", "--start", "soon"], "none of latest, earliest"),
+        (["swap", "--id", "x" * 201], "1 to 200 characters"),
+        (["swap", "--id", "undo-x"], "may not begin with"),
+        (["plan", "--start", "soon"], "none of latest, earliest"),
+    ],
+)
+def test_a_bad_command_is_refused_before_it_is_sent(
+    root: Layout, arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_broker_that_is_away_is_one_sentence(
+    root: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    assert main(["swap", "--join-type", "inner"]) == 1
+    said = capsys.readouterr().err
+    assert "is the broker up?" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("arguments", [["tail", "users_ui", "--limit", "0"], ["demo", "--rate", "-1"], ["frobnicate"]])

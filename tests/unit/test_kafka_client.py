@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchyard.control import check_topic_name, parse_moment
 from switchyard.errors import InputError
 from switchyard.kafka.client import client_properties, read_properties, to_java, write_properties
-from switchyard.kafka.topics import check_topic_name, parse_moment
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=20)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from switchyard.local.drivers import choose_targets
-from switchyard.local.keeper import Action, choose_run_id, decide
+from switchyard.local.keeper import Action, choose_run, decide
+from switchyard.swaps import Entry, Event, Ledger, Target
 
 
 @pytest.mark.parametrize(
@@ -24,10 +27,28 @@ def test_a_run_is_started_or_reopened_once(run_state: str | None, was_started: b
     assert decide(run_state, was_started) is action
 
 
-def test_a_refused_first_run_keeps_its_name() -> None:
-    states = {"generation-1": "failed", "generation-1-again-2": "failed"}
-    assert choose_run_id(1, states.get) == "generation-1-again-3"
-    assert choose_run_id(2, states.get) == "generation-2"
+def ledger(*events: tuple[str, Event, int]) -> Ledger:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    target = Target("users", "accounts", "left")
+    return Ledger.of(
+        Entry(swap_id, event, generation, target, "latest", "airflow:admin", at=began + timedelta(seconds=number))
+        for number, (swap_id, event, generation) in enumerate(events)
+    )
+
+
+def test_a_driver_lives_in_the_run_of_the_last_request_that_got_one() -> None:
+    built = ("control-0-1", Event.REQUESTED, 1), ("control-0-1", Event.STARTING, 1)
+    rolled_back = ("rollback-x", Event.REQUESTED, 1)
+    resumed = ("control-0-9", Event.REQUESTED, 1), ("control-0-9", Event.STARTING, 1)
+    by_hand = ("run:mine", Event.REQUESTED, 2), ("run:mine", Event.STARTING, 2)
+    runs = [
+        choose_run(ledger(*built), 1),
+        choose_run(ledger(*built, rolled_back), 1),
+        choose_run(ledger(*built, rolled_back, *resumed), 1),
+        choose_run(ledger(*built, *by_hand), 2),
+    ]
+    assert [run and run.run_id for run in runs] == ["generation-1", "generation-1", "generation-1.3", "mine"]
+    assert choose_run(ledger(*built), 7) is None
 
 
 def test_the_python_driver_is_asked_and_not_the_jvm_around_it() -> None:

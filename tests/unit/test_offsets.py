@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from switchyard.errors import SwitchyardError
-from switchyard.offsets import count_records, from_json, has_reached, parse_offset_log, read_batch_end, to_json
+from switchyard.offsets import count_records, from_json, has_reached, to_json
+from switchyard.stream.offset_log import parse_offset_log, read_batch_end
 
 LOG = 'v1\n{"batchWatermarkMs":0}\n{"users":{"1":5,"0":7}}\n{"accounts":{"0":3}}'
 
