@@ -352,7 +352,8 @@ def print_rows(rows: Iterable[Row], line: Callable[[Row], str] | None, header: b
 
 def format_log(row: Row) -> str:
     generation = f"g{row['generation']}" if row["generation"] is not None else "-"
-    return f"{format_value(row['ts'])}  {row['level']:7}  {generation:4}  {row['msg']}"
+    swap = f"  [{row['swapId']}]" if row["swapId"] else ""
+    return f"{format_value(row['ts'])}  {row['level']:7}  {generation:4}  {row['msg']}{swap}"
 
 
 def format_value(value: Any) -> str:

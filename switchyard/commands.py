@@ -5,26 +5,26 @@ Whoever calls may crash at any line and call again with the same swap id: what i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from switchyard import control, protocol, swaps
-from switchyard.control import Decision, Kind, Message
+from switchyard.control import Decision, Kind, Message, shorten
 from switchyard.errors import InputError, LostRaceError
 from switchyard.generations import GenerationSpec, keep_spec, load_spec, require_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.planning import Plan, make_plan
 from switchyard.settings import Settings
 from switchyard.stories import open_book
-from switchyard.swaps import Entry, Event, Ledger, Request, Standing, Target
+from switchyard.swaps import BOOT_ID, Entry, Event, Ledger, Request, Standing, Target
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import Level, tell
 from switchyard.upkeep import Run, fail_build, find_run
 
 MOST_LOOKS = 50
-BOOT_ID = "boot"
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,16 @@ class Desk:
         """Takes the bytes of a control message. Its own id, if it has one, is the id of the swap."""
         try:
             message = control.parse_message(value)
+            self._check_place(message.id, swap_id)
         except InputError as error:
             return self._settled(Entry(swap_id, Event.REJECTED, requestedBy=requested_by, detail=str(error)))
         return self.take(message, message.id or swap_id, requested_by)
+
+    def _check_place(self, given: str | None, swap_id: str) -> None:
+        """An id must not look like that of a message without one: that message would be taken for this one."""
+        place = rf"{re.escape(self.settings.control_topic)}-\d+-\d+(-\d+)?"
+        if given is not None and given != swap_id and re.fullmatch(place, given):
+            raise InputError(f"the id {given} is that of another message; choose one of your own")
 
     def take(self, message: Message, swap_id: str, requested_by: str) -> Answer:
         if self.book.ledger().is_known(swap_id):
@@ -101,19 +108,22 @@ class Desk:
         run = find_run(self.book)
         request = self.book.ledger().building
         if run is not None and request is not None:
-            try:
-                self._keep_spec_of(request)
-            except InputError as error:
-                fail_build(self.settings, self.book, request.swapId, str(error))
-                return None
+            return run if self._has_spec(request) else None
         return run
 
-    def _keep_spec_of(self, request: Request) -> None:
-        if load_spec(self.settings.layout, request.generation) is None:
+    def _has_spec(self, request: Request) -> bool:
+        """Writes the spec of a request if it is missing; a request whose topics have gone has failed."""
+        if load_spec(self.settings.layout, request.generation) is not None:
+            return True
+        try:
             spec = resolve_spec(
                 self.reader, request.target, request.start, self.settings.state_retention, request.generation
             )
-            keep_spec(self.settings.layout, spec)
+        except InputError as error:
+            fail_build(self.settings, self.book, request.swapId, str(error))
+            return False
+        keep_spec(self.settings.layout, spec)
+        return True
 
     def _guarded(self, swap_id: str, requested_by: str, take: Callable[[], Answer]) -> Answer:
         """Looks again while others change what the decision is based on; a refusal is an outcome."""
@@ -195,6 +205,7 @@ class Desk:
             active=standing.target,
             policy=self.settings.policy,
             topics=topics,
+            pending_start=swaps.pending_start(ledger),
         )
 
     def _request(
@@ -242,7 +253,7 @@ class Desk:
         ledger = self.book.ledger()
         outcome, request = ledger.outcomes.get(swap_id), ledger.find(swap_id)
         if request is not None and outcome is None and request.start != "resume":
-            self._keep_spec_of(request)
+            self._has_spec(request)
         state = outcome.event if outcome else "under way"
         self._tell(f"the id {swap_id} came again and is {state} already: nothing is done", swap_id)
         return Answer(swap_id, outcome, request)
@@ -253,7 +264,7 @@ class Desk:
 
 def _describe(message: Message) -> str:
     names = ("usersTopic", "accountsTopic", "joinType", "start")
-    given = [f"{name} {getattr(message, name)}" for name in names if getattr(message, name) is not None]
+    given = [f"{name} {shorten(getattr(message, name))}" for name in names if getattr(message, name) is not None]
     return ("a dry run of " if message.dryRun else "") + (", ".join(given) or "no changes")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from switchyard.errors import InputError
 from switchyard.layout import JOIN_TYPES
-from switchyard.swaps import HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, Target
+from switchyard.swaps import BOOT_ID, BY_HAND_PREFIX, HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, Target
 
 MOST_BYTES = 64 * 1024
 MOST_ID_CHARACTERS = 200
@@ -21,7 +21,7 @@ NAMED_STARTS = ("latest", "earliest", "resume")
 FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id")
 SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
-RESERVED_IDS = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX)
+RESERVED_IDS = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, BOOT_ID, BY_HAND_PREFIX)
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -86,7 +86,7 @@ def parse_message(value: bytes | None) -> Message:
     ignored = sorted(set(map(str, fields)) - set(FIELDS))
     if ignored:
         names = ", ".join(ignored).encode("utf-8", "backslashreplace").decode()
-        warnings += (f"ignored: {_shorten(names)}",)
+        warnings += (f"ignored: {shorten(names)}",)
     return Message(
         texts.get("usersTopic"),
         texts.get("accountsTopic"),
@@ -117,7 +117,7 @@ def _parse_object(value: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(value.decode("utf-8-sig"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the message is not JSON: {_shorten(str(error))}") from None
+        raise InputError(f"the message is not JSON: {shorten(str(error))}") from None
     if not isinstance(parsed, dict):
         raise InputError(f"the message must be a JSON object, not {_kind(parsed)}")
     return parsed
@@ -139,7 +139,7 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null")
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
@@ -151,7 +151,7 @@ def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
     name = SAME_JOINS.get(name, name)
     if name in JOIN_TYPES:
         return name, ()
-    return "left", (f"{_shorten(given)!r} is not a join type, so left is taken; known are {', '.join(JOIN_TYPES)}",)
+    return "left", (f"{shorten(given)!r} is not a join type, so left is taken; known are {', '.join(JOIN_TYPES)}",)
 
 
 def normalise_start(given: str | None) -> str | None:
@@ -167,7 +167,7 @@ def parse_moment(start: str) -> datetime:
         moment = datetime.fromisoformat(start)
     except ValueError:
         raise InputError(
-            f"start {_shorten(start)!r} is none of latest, earliest, resume and an ISO timestamp like "
+            f"start {shorten(start)!r} is none of latest, earliest, resume and an ISO timestamp like "
             "2026-01-31T12:00:00Z"
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -179,7 +179,7 @@ def parse_moment(start: str) -> datetime:
 def check_topic_name(name: str) -> None:
     if not _TOPIC_NAME.fullmatch(name) or name in (".", "..") or name.startswith("__"):
         raise InputError(
-            f"{_shorten(name)!r} is not a topic name that may be joined: 1 to 249 of the characters A-Z a-z 0-9 . _ - "
+            f"{shorten(name)!r} is not a topic name that may be joined: 1 to 249 of the characters A-Z a-z 0-9 . _ - "
             "are allowed, and neither '.', '..' nor a name beginning with '__'"
         )
 
@@ -209,10 +209,12 @@ def decide(
     active: Target | None,
     policy: Policy,
     topics: Mapping[str, int],
+    pending_start: str | None = None,
 ) -> Decision:
     """What a message asks for. An InputError is a rejection, and says why.
 
     `desired` is what was last asked for and has not failed, `active` what everybody reads; both are None at first.
+    `pending_start` is where the swap that is under way starts: like its other fields it counts unless overridden.
     """
     current = desired or policy.defaults
     target = Target(
@@ -229,7 +231,7 @@ def decide(
     else:
         kind = Kind.SWAP
     # With nothing active there is nobody to have read what lies before: the first generation takes it all.
-    start = message.start or ("earliest" if desired is None else "latest")
+    start = message.start or pending_start or ("earliest" if active is None else "latest")
     return Decision(kind, target, start, changes, message.dryRun)
 
 

@@ -94,7 +94,7 @@ def follow(settings: Settings, swap_id: str, tell: Tell) -> dict[str, Any]:
             )
         if entries and not deadline_told and _is_overdue(settings, book, swap_id):
             deadline_told = True
-            tell("its deadline is over; the control DAG settles it within a minute")
+            tell("its deadline is over; it is settled within a minute")
         time.sleep(LOOK_SECONDS)
 
 

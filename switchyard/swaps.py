@@ -41,6 +41,8 @@ LIFE = frozenset({Event.APPLIED, Event.LINGERING, Event.RETIRED})
 HOSTED_PREFIX = "run:"
 ROLLBACK_PREFIX = "rollback-"
 UNDO_PREFIX = "undo-"
+BY_HAND_PREFIX = "by-hand-"
+BOOT_ID = "boot"
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,11 @@ def _request(number: int, entry: Entry) -> Request:
 def desired(ledger: Ledger, standing: Standing) -> Target | None:
     """What was last asked for and has not failed."""
     return ledger.building.target if ledger.building else standing.target
+
+
+def pending_start(ledger: Ledger) -> str | None:
+    """Where the swap that is under way starts; a resume is bound to its own target and not handed on."""
+    return ledger.building.start if ledger.building and ledger.building.start != "resume" else None
 
 
 def previous_generation(ledger: Ledger, standing: Standing) -> int | None:
@@ -468,7 +475,7 @@ def needs_run(ledger: Ledger) -> Request | None:
 
 
 def first_swap_id(swap_id: str) -> str:
-    """The id that was asked for first: `run:x~3` is the third try of `run:x`."""
+    """The id that was asked for first: `boot~3` is the third try of `boot`."""
     return re.sub(r"~\d+$", "", swap_id)
 
 
@@ -482,6 +489,6 @@ def next_swap_id(ledger: Ledger, swap_id: str) -> str:
 def run_id_of(ledger: Ledger, request: Request) -> str:
     """The Airflow run of a request, derived from its generation: asking twice starts one."""
     if request.is_hosted:
-        return first_swap_id(request.swapId).removeprefix(HOSTED_PREFIX)
+        return request.swapId.removeprefix(HOSTED_PREFIX)
     nth = ledger.requests_of(request.generation).index(request) + 1
     return f"generation-{request.generation}" + (f".{nth}" if nth > 1 else "")

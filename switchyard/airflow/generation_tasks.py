@@ -3,6 +3,7 @@ when a DAG is parsed: delta-rs does not survive the fork of a task."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,15 @@ from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
 from switchyard.submission import GenerationRequest
 from switchyard.swaps import HOSTED_PREFIX, Entry, Event, Request
+
+FORM_FIELDS = {
+    "usersTopic": "users_topic",
+    "accountsTopic": "accounts_topic",
+    "joinType": "join_type",
+    "start": "start",
+    "dryRun": "dry_run",
+}
+"""The fields of a control message and the parameters of the form."""
 
 FAILED_STATES = frozenset({"failed", "upstream_failed"})
 
@@ -54,18 +64,11 @@ def _admit_manual(
     settings: Settings, kafka: Mapping[str, str], swap_id: str, requested_by: str, params: Mapping[str, Any]
 ) -> Admitted:
     from switchyard.commands import Desk
-    from switchyard.control import Message, normalise_start
     from switchyard.kafka.topics import TopicReader
 
-    message = Message(
-        usersTopic=params["users_topic"] or None,
-        accountsTopic=params["accounts_topic"] or None,
-        joinType=params["join_type"] or None,
-        start=normalise_start(params["start"] or None),
-        dryRun=bool(params.get("dry_run")),
-    )
+    fields = {name: params.get(param) for name, param in FORM_FIELDS.items()}
     with TopicReader(kafka) as reader:
-        answer = Desk(settings, reader).take(message, swap_id, requested_by)
+        answer = Desk(settings, reader).take_value(json.dumps(fields).encode(), swap_id, requested_by)
     _end_unless_applied(answer.outcome)
     if answer.request is None:
         raise AirflowFailException(f"{swap_id} was not accepted")
@@ -111,7 +114,6 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
 def close_from_run(context: Context) -> dict[str, Any]:
     """Says what became of the run's generation, and fails when its stream failed: a run has its last task's colour."""
     from switchyard.stories import open_book
-    from switchyard.swaps import first_swap_id
     from switchyard.tables.logs import tell
     from switchyard.upkeep import keep_up
 
@@ -123,7 +125,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
     request, outcome = ledger.find(swap_id), ledger.outcomes.get(swap_id)
     state = stream_state(run.dag_id, run.run_id)
     found: dict[str, Any] = {
-        "swapId": first_swap_id(swap_id),
+        "swapId": swap_id,
         "generation": request.generation if request else None,
         "outcome": str(outcome.event) if outcome else None,
         "stream": state,

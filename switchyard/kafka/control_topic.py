@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from switchyard.errors import InputError, SwitchyardError
+from switchyard.errors import SwitchyardError
 from switchyard.kafka.topics import base_properties, explain, quiet
 
 GROUP = "switchyard-control"
@@ -79,8 +79,11 @@ class ControlTopic:
     def _starts(self, tell_lost: Callable[[str], None]) -> dict[int, int]:
         try:
             found = self._consumer.list_topics(self.topic, timeout=_TIMEOUT_SECONDS).topics[self.topic]
+            if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                quiet.warning("there is no control topic %s yet, so nothing can be asked for by it", self.topic)
+                return {}
             if found.error is not None:
-                raise InputError(f"the control topic {self.topic} cannot be read: {found.error.str()}; create it")
+                raise explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
             places = [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
             self._bounds = {
                 place.partition: self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)

@@ -65,21 +65,26 @@ class Keeper:
         run = choose_run(ledger, status.generation)
         return self._keep_run(run) if run else None
 
+    @property
+    def _ring_id(self) -> str:
+        return f"up-{self._started_at:%Y%m%dT%H%M%S}"
+
     def _ring(self) -> str:
         """One round of the control DAG: at the first start it asks for a generation, later it reads what waits."""
         self._has_rung = True
-        run_id = f"up-{self._started_at:%Y%m%dT%H%M%S}"
+        run_id = self._ring_id
         for dag_id in (DAG_ID, CONTROL_DAG_ID):
             self._api.unpause(dag_id)
         self._api.trigger(CONTROL_DAG_ID, run_id, {})
         return f"run {run_id} of {CONTROL_DAG_ID} was triggered."
 
     def _check_boot(self, ledger: Ledger) -> None:
-        """Nothing is active yet: what was asked for since this start, and refused, ends the start."""
-        if ledger.open_requests or not ledger.entries:
+        """Nothing is active yet: if the round of this start has asked for nothing, the last refusal says why."""
+        is_over = self._api.run_state(CONTROL_DAG_ID, self._ring_id) in ("success", "failed")
+        if not is_over or ledger.open_requests or not ledger.entries:
             return
         last = ledger.entries[-1]
-        if last.at >= self._started_at and last.event in (Event.REJECTED, Event.FAILED):
+        if last.event in (Event.REJECTED, Event.FAILED):
             raise SwitchyardError(f"no generation could be started: {last.detail}")
 
     def _keep_run(self, run: Run) -> str | None:

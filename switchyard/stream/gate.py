@@ -35,6 +35,8 @@ class Verdict:
     missing: int
     extra: int
     records: int
+    share: int = 1
+    """Every so manieth user was compared; 0: none, by the settings"""
 
     @property
     def is_clean(self) -> bool:
@@ -43,6 +45,8 @@ class Verdict:
     def describe(self) -> str:
         if not self.records:
             return "no records yet to compare"
+        if not self.share:
+            return "the data gate is turned off"
         if self.is_clean:
             return f"{self.compared} joined rows of {self.records} records equal the batch join"
         return (
@@ -56,10 +60,12 @@ def examine(
 ) -> Verdict:
     """Compares about `limit` records; of more, those of a share of the users, with all of their rows."""
     progress = newest_progress(layout, spec.generation) if is_resumed else _first_with_records(layout, spec)
-    if progress is None or progress.endOffsets is None or not limit:
+    if progress is None or progress.endOffsets is None:
         return Verdict(0, 0, 0, 0)
     end = from_json(progress.endOffsets)
     records = count_records(spec.startOffsets, end)
+    if not limit:
+        return Verdict(0, 0, 0, records, share=0)
     share = max(1, records // limit)
     with _interpreted(spark):
         if is_resumed:
@@ -85,7 +91,7 @@ def judge(expected: pa.Table, actual: pa.Table, share: int, records: int) -> Ver
         ids = actual["userId"].to_pylist()
         actual = actual.filter(pa.array([zlib.crc32(user_id.encode()) % share == 0 for user_id in ids], pa.bool_()))
     wanted, there = (Counter(zip(*table.to_pydict().values(), strict=True)) for table in (expected, actual))
-    return Verdict(actual.num_rows, (wanted - there).total(), (there - wanted).total(), records)
+    return Verdict(actual.num_rows, (wanted - there).total(), (there - wanted).total(), records, share)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
 
     return protocol.request(
         book,
-        f"by-hand-{spec.generation}",
+        f"{swaps.BY_HAND_PREFIX}{spec.generation}",
         choose=choose,
         requested_by="hand",
         now=datetime.now(UTC),

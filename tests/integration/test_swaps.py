@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swaps import Event, Ledger
+from switchyard.swaps import SETTLING, Event, Ledger
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
@@ -30,6 +30,10 @@ from tests.integration.traffic import Traffic, running_traffic
 from tests.waiting import eventually
 
 PAIRS = [("users", "accounts"), ("users-a", "accounts-a"), ("users-b", "accounts-b")]
+
+
+AUDITED: set[tuple[int, int]] = set()
+"""Epoch and attempt of the active generation when it was last audited"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,25 +50,26 @@ def nothing_is_lost(stack: Stack, traffic: Traffic, spark: SparkSession) -> Iter
     yield
     eventually(lambda: ledger_of(stack).building is None, 150, 1)
     eventually(lambda: stack.status()["healthy"], 120, 1)
-    active = stack.status()["generation"]
+    status = stack.status()
+    active = status["generation"]
     eventually(lambda: traffic.generations_read[-1] == active, 30)
     assert traffic.reads > reads
     assert traffic.read_errors == []
     assert traffic.generations_read[max(0, seen - 1) :] == traffic.flips_since(began)
-    assert traffic.find_lost(active, stack.status()["usersTopic"]) == []
-    audit = audit_at_newest(lambda: spark, stack.settings)
-    assert (audit.generation, audit.missing, audit.extra, audit.unaccounted) == (active, 0, 0, 0), audit
-    assert audit.rowsCompared > 0
+    assert traffic.find_lost(active, status["usersTopic"]) == []
     assert_book_is_sound(ledger_of(stack))
+    if (status["epoch"], status["attempt"]) not in AUDITED:
+        # An audit looks at all rows of a generation: of tests that leave it alone, the last one's would say the same.
+        AUDITED.add((status["epoch"], status["attempt"]))
+        audit = audit_at_newest(lambda: spark, stack.settings)
+        assert (audit.generation, audit.missing, audit.extra, audit.unaccounted) == (active, 0, 0, 0), audit
+        assert audit.rowsCompared > 0
 
 
 def assert_book_is_sound(ledger: Ledger) -> None:
-    settled = [entry.swapId for entry in ledger.entries if entry.event in {*SETTLING}]
+    settled = [entry.swapId for entry in ledger.entries if entry.event in SETTLING]
     assert len(settled) == len(set(settled))
     assert {request.swapId for request in ledger.requests} <= set(settled)
-
-
-SETTLING = (Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED)
 
 
 def ledger_of(stack: Stack) -> Ledger:

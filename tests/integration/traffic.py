@@ -29,7 +29,7 @@ class Traffic:
     bootstrap: str
     pairs: list[tuple[str, str]]
     delivered: list[Delivery] = field(default_factory=list)
-    """topic, partition, offset, and when it was known to be in Kafka"""
+    """topic, partition, offset, and when it was sent: it came to Kafka later than that"""
     read_errors: list[str] = field(default_factory=list)
     generations_read: list[int] = field(default_factory=list)
     """Each generation that the reader saw, once for each change"""
@@ -49,9 +49,11 @@ class Traffic:
         assert producer.flush(30) == 0
 
     def _send(self, producer: Producer, topic: str, fields: dict[str, Any]) -> None:
+        sent = datetime.now(UTC)
+
         def on_delivery(error: object, message: Any) -> None:
             if error is None:
-                self.delivered.append((topic, message.partition(), message.offset(), datetime.now(UTC)))
+                self.delivered.append((topic, message.partition(), message.offset(), sent))
 
         producer.produce(topic, json.dumps(fields).encode(), on_delivery=on_delivery)
 
@@ -75,7 +77,7 @@ class Traffic:
         return before + [entry.generation for entry in flips if entry.at >= moment]
 
     def find_lost(self, generation: int, users_topic: str) -> list[Delivery]:
-        """Events that were in the new topic after the command was accepted, and are not in the generation's table."""
+        """Events sent to the new topic after the command was accepted that are not in the generation's table."""
         asked = next(
             entry.at
             for entry in DeltaBook(self.layout).ledger().entries

@@ -375,17 +375,27 @@ def test_what_a_message_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("given_start", "desired", "start"),
+    ("given_start", "pending", "active", "start"),
     [
-        (None, ACTIVE, "latest"),
-        (None, None, "earliest"),
-        ("latest", None, "latest"),
-        ("resume", ACTIVE, "resume"),
-        ("2026-01-31T12:00:00Z", ACTIVE, "2026-01-31T12:00:00Z"),
+        (None, None, ACTIVE, "latest"),
+        (None, None, None, "earliest"),
+        ("latest", None, None, "latest"),
+        ("resume", None, ACTIVE, "resume"),
+        ("2026-01-31T12:00:00Z", None, ACTIVE, "2026-01-31T12:00:00Z"),
+        (None, "earliest", ACTIVE, "earliest"),
+        ("latest", "earliest", ACTIVE, "latest"),
     ],
 )
-def test_where_it_starts(given_start: str | None, desired: Target | None, start: str) -> None:
-    assert decide_on(Message(joinType="asof", start=given_start), desired).start == start
+def test_where_it_starts(given_start: str | None, pending: str | None, active: Target | None, start: str) -> None:
+    decision = decide(
+        Message(joinType="asof", start=given_start),
+        desired=OTHER if pending else active,
+        active=active,
+        policy=POLICY,
+        topics=TOPICS,
+        pending_start=pending,
+    )
+    assert decision.start == start
 
 
 def test_a_dry_run_is_decided_like_the_real_one() -> None:

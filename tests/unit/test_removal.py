@@ -1,0 +1,193 @@
+"""What a build that never became active leaves behind, and who removes it: rows, checkpoint, spec, in real tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from switchyard import protocol
+from switchyard.errors import FencedError
+from switchyard.generations import GenerationSpec, keep_spec, load_spec, remove_checkpoint
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.settings import Settings
+from switchyard.swaps import Event, Ledger, Request, Rules, Standing, Target
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.removal import remove_generation_rows
+from switchyard.tables.writer import check_fence, claim_attempt
+from switchyard.upkeep import clean_up, keep_up
+
+NOW = datetime.now(UTC)
+RULES = Rules()
+TARGETS = {1: Target("users", "accounts", "left"), 2: Target("users", "accounts", "inner")}
+
+
+def ask(book: DeltaBook, swap_id: str, generation: int) -> Request:
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return generation, TARGETS[generation], "latest"
+
+    return protocol.request(book, swap_id, choose=choose, requested_by="test", now=NOW, rules=RULES)
+
+
+def write(layout: Layout, generation: int) -> None:
+    """Two files in each big table, a checkpoint and a spec."""
+    for name in BIG_TABLES:
+        for number in (1, 2):
+            store.append_rows(layout, name, [{"generation": generation, **marker(name, generation, number)}])
+    checkpoint = Path(layout.checkpoint(generation), "offsets")
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "0").write_text("v1")
+    target = TARGETS[generation]
+    keep_spec(
+        layout,
+        GenerationSpec(
+            generation=generation,
+            usersTopic=target.usersTopic,
+            accountsTopic=target.accountsTopic,
+            joinType=target.joinType,
+            start="latest",
+            startOffsets={},
+            readyOffsets={},
+            requestedAt=NOW,
+        ),
+    )
+
+
+def marker(name: str, generation: int, number: int) -> dict[str, str]:
+    return {"topic" if name == "rejects" else "userId": f"{generation}-{number}"}
+
+
+def rows(layout: Layout) -> dict[str, list[store.Row]]:
+    return {name: store.read_rows(layout, name) for name in BIG_TABLES}
+
+
+def generations_with_rows(layout: Layout) -> dict[str, set[int]]:
+    return {name: {row["generation"] for row in there} for name, there in rows(layout).items()}
+
+
+def versions(layout: Layout) -> dict[str, int]:
+    return {name: DeltaTable(layout.table(name)).version() for name in (*BIG_TABLES, "swap_history", "status")}
+
+
+def activate(book: DeltaBook, swap_id: str, generation: int) -> None:
+    request = ask(book, swap_id, generation)
+    for event in (Event.STARTING, Event.READY):
+        protocol.note(book, request.entry(event))
+    now = datetime.now(UTC)
+    assert protocol.try_flip(book, swap_id, now, Rules(dwell=timedelta()))
+    protocol.settle_due(book, now)
+
+
+def die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def book(layout: Layout) -> DeltaBook:
+    """Generation 1 is active and has written."""
+    book = DeltaBook(layout)
+    activate(book, "first", 1)
+    write(layout, 1)
+    return book
+
+
+def abandon(book: DeltaBook, swap_id: str, generation: int, is_started: bool) -> None:
+    request = ask(book, swap_id, generation)
+    if is_started:
+        protocol.note(book, request.entry(Event.STARTING))
+    protocol.give_up(book, swap_id, "it broke", NOW)
+
+
+def last_entry(book: DeltaBook) -> tuple[str, Event, int | None, str]:
+    entry = book.ledger().entries[-1]
+    return entry.swapId, entry.event, entry.generation, entry.detail
+
+
+def test_an_abandoned_build_loses_its_rows_checkpoint_and_spec_and_nobody_else_does(
+    layout: Layout, book: DeltaBook
+) -> None:
+    of_the_first = rows(layout)
+    write(layout, 2)
+    attempt = claim_attempt(layout, 2)
+    abandon(book, "second", 2, is_started=True)
+    clean_up(layout, book, 2)
+    assert rows(layout) == of_the_first
+    assert all(len(there) == 2 for there in of_the_first.values())
+    assert [path.name for path in sorted(Path(layout.under("checkpoints")).iterdir())] == ["1", "1.json"]
+    detail = "its rows (8 files) and its checkpoint are removed"
+    assert last_entry(book) == ("second", Event.RETIRED, 2, detail)
+    for name in BIG_TABLES:
+        with pytest.raises(FencedError, match=f"attempt {attempt} of generation 2 was replaced"):
+            check_fence(store.open_table(layout, name), 2, attempt)
+        assert check_fence(store.open_table(layout, name), 1, 0) is None
+
+
+def test_cleaning_up_again_changes_nothing(layout: Layout, book: DeltaBook) -> None:
+    write(layout, 2)
+    abandon(book, "second", 2, is_started=True)
+    settings = Settings(root=layout.root)
+    keep_up(settings, book)
+    before, ledger = versions(layout), book.ledger()
+    keep_up(settings, book)
+    assert versions(layout) == before
+    clean_up(layout, book, 2)
+    assert book.ledger() == ledger
+    assert generations_with_rows(layout) == {key: {1} for key in BIG_TABLES}
+    assert remove_generation_rows(layout, 2) == 0
+
+
+def test_who_dies_after_the_rows_leaves_the_checkpoint_to_the_next(
+    layout: Layout, book: DeltaBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, 2)
+    abandon(book, "second", 2, is_started=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("switchyard.upkeep.remove_checkpoint", die)
+        with pytest.raises(KeyboardInterrupt):
+            clean_up(layout, book, 2)
+    assert load_spec(layout, 2) is not None
+    assert not book.ledger().is_retired(2)
+    clean_up(layout, book, 2)
+    assert load_spec(layout, 2) is None
+    assert last_entry(book)[:3] == ("second", Event.RETIRED, 2)
+    assert generations_with_rows(layout) == {key: {1} for key in BIG_TABLES}
+
+
+def test_a_resume_that_failed_keeps_rows_checkpoint_and_spec(layout: Layout, book: DeltaBook) -> None:
+    activate(book, "second", 2)
+    write(layout, 2)
+    kept = rows(layout)
+    later = datetime.now(UTC)
+    assert protocol.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
+    abandon(book, "again", 1, is_started=True)
+    clean_up(layout, book, 1)
+    assert rows(layout) == kept
+    assert load_spec(layout, 1) is not None
+    assert Path(layout.checkpoint(1), "offsets", "0").read_text() == "v1"
+    assert last_entry(book) == ("again", Event.RETIRED, 1, "it keeps its rows and its checkpoint")
+
+
+def test_a_build_without_a_driver_loses_its_spec_and_touches_no_big_table(layout: Layout, book: DeltaBook) -> None:
+    keep_spec(layout, spec := load_second_spec(layout))
+    abandon(book, "second", 2, is_started=False)
+    before = versions(layout)
+    clean_up(layout, book, 2)
+    after = versions(layout)
+    assert {name for name in after if after[name] != before[name]} == {"swap_history"}
+    assert load_spec(layout, spec.generation) is None
+    assert last_entry(book) == ("second", Event.RETIRED, 2, "it had no driver yet")
+
+
+def load_second_spec(layout: Layout) -> GenerationSpec:
+    first = load_spec(layout, 1)
+    assert first is not None
+    return first.model_copy(update={"generation": 2, "joinType": "inner"})
+
+
+def test_before_any_table_exists_there_is_nothing_to_remove(layout: Layout) -> None:
+    assert remove_generation_rows(layout, 1) == 0
+    remove_checkpoint(layout, 1)
+    assert not any(store.has_table(layout, name) for name in BIG_TABLES)
