@@ -14,7 +14,15 @@ from typing import Any
 from switchyard import control, protocol, swaps
 from switchyard.control import Decision, Kind, Message, shorten
 from switchyard.errors import InputError, LostRaceError
-from switchyard.generations import GenerationSpec, keep_spec, load_spec, require_spec, resolve_spec
+from switchyard.generations import (
+    GenerationSpec,
+    adopt_draft,
+    keep_draft,
+    keep_spec,
+    load_spec,
+    require_spec,
+    resolve_spec,
+)
 from switchyard.kafka.topics import TopicReader
 from switchyard.planning import Plan, make_plan
 from switchyard.settings import Settings
@@ -89,6 +97,8 @@ class Desk:
         swap_id = swaps.next_swap_id(ledger, BOOT_ID)
         try:
             return self._take_once(Message(), swap_id, "switchyard")
+        except protocol.Retry:
+            return None
         except InputError as error:
             last = [entry for entry in ledger.entries if swaps.first_swap_id(entry.swapId) == BOOT_ID]
             if last and last[-1].detail == str(error):
@@ -115,7 +125,11 @@ class Desk:
         """Writes the spec of a request if it is missing; a request whose topics have gone has failed."""
         if load_spec(self.settings.layout, request.generation) is not None:
             return True
+        if adopt_draft(self.settings.layout, request.swapId, request.generation) is not None:
+            return True
         try:
+            if request.start == "resume":
+                require_spec(self.settings.layout, request.generation)
             spec = resolve_spec(
                 self.reader, request.target, request.start, self.settings.state_retention, request.generation
             )
@@ -158,9 +172,11 @@ class Desk:
 
         is_swap = decision.kind is Kind.SWAP
         detail = "; ".join(decision.changes) if is_swap else "what is active stays"
+        if spec is not None and is_swap:
+            keep_draft(self.settings.layout, swap_id, spec)
         request = self._request(swap_id, choose, requested_by, detail, has_deadline=is_swap)
         if spec is not None and is_swap:
-            keep_spec(self.settings.layout, spec.model_copy(update={"generation": request.generation}))
+            adopt_draft(self.settings.layout, swap_id, request.generation)
         return self._accepted(request)
 
     def _prepare(self, decision: Decision) -> tuple[GenerationSpec | None, int | None]:

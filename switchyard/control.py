@@ -21,7 +21,7 @@ NAMED_STARTS = ("latest", "earliest", "resume")
 FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id")
 SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
-RESERVED_IDS = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, BOOT_ID, BY_HAND_PREFIX)
+RESERVED_IDS = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, BY_HAND_PREFIX, f"{BOOT_ID}~")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -109,7 +109,7 @@ def _check_text(name: str, text: str) -> None:
 def check_id(given: str) -> None:
     if len(given) > MOST_ID_CHARACTERS:
         raise InputError(f"id has {len(given)} characters; at most {MOST_ID_CHARACTERS} are allowed")
-    if given.startswith(RESERVED_IDS):
+    if given == BOOT_ID or given.startswith(RESERVED_IDS):
         raise InputError(f"an id may not begin with {', '.join(RESERVED_IDS)}: these name other commands")
 
 

@@ -79,8 +79,8 @@ def record_id(layout: Layout, record: ControlRecord) -> str:
     """The swap id of a message without an id of its own: its place, and its time if the topic was created anew."""
     place = f"{record.topic}-{record.partition}-{record.offset}"
     there = store.read_rows(layout, "control_raw", where=_place(record))
-    is_first = record.ts <= min(row["ts"] for row in there)
-    return place if is_first else f"{place}-{int(record.ts.timestamp() * 1000)}"
+    is_only = all(row["ts"] == record.ts for row in there)
+    return place if is_only else f"{place}-{round(record.ts.timestamp() * 1000)}"
 
 
 def _place(record: ControlRecord) -> pc.Expression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel
@@ -71,6 +72,26 @@ def keep_spec(layout: Layout, spec: GenerationSpec) -> GenerationSpec:
     folder = _folder(layout)
     folder.write(layout.spec_name(spec.generation), spec.model_dump_json().encode())
     return spec
+
+
+def keep_draft(layout: Layout, swap_id: str, spec: GenerationSpec) -> None:
+    """What a request will start from, before it is written and has a generation."""
+    _folder(layout).write(_draft_name(swap_id), spec.model_dump_json().encode())
+
+
+def adopt_draft(layout: Layout, swap_id: str, generation: int) -> GenerationSpec | None:
+    """Makes the draft of a request the spec of its generation; None when there is none."""
+    folder = _folder(layout)
+    with contextlib.suppress(FileNotFoundError):
+        draft = GenerationSpec.model_validate_json(folder.read_bytes(_draft_name(swap_id)))
+        kept = keep_spec(layout, draft.model_copy(update={"generation": generation}))
+        folder.delete_file(_draft_name(swap_id))
+        return kept
+    return None
+
+
+def _draft_name(swap_id: str) -> str:
+    return f"draft-{hashlib.sha256(swap_id.encode()).hexdigest()[:32]}.json"
 
 
 def load_spec(layout: Layout, generation: int) -> GenerationSpec | None:

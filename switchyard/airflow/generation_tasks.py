@@ -99,16 +99,17 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
     from switchyard.stories import open_book
     from switchyard.upkeep import fail_build, keep_up
 
-    generation = admitted.submission.generation
-    if exit_code == FencedError.exit_code:
-        raise AirflowSkipException(
-            f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
-        )
     book = open_book(settings.layout)
-    if exit_code != 0:
+    is_fenced = exit_code == FencedError.exit_code
+    if exit_code != 0 and not is_fenced:
         fail_build(settings, book, admitted.swap_id, f"its driver ended with exit code {exit_code} before the flip")
     keep_up(settings, book)
     _end_unless_applied(book.ledger().outcomes.get(admitted.swap_id))
+    if is_fenced:
+        generation = admitted.submission.generation
+        raise AirflowSkipException(
+            f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
+        )
 
 
 def close_from_run(context: Context) -> dict[str, Any]:

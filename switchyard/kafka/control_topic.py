@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.topics import base_properties, explain, quiet
+from switchyard.kafka.topics import ask, base_properties, explain, quiet
 
 GROUP = "switchyard-control"
 REQUESTED_BY_HEADER = "requestedBy"
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
+LAST_MS = 253_402_300_799_000
+"""The end of the year 9999: a sender may claim any time, and Python knows none after it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class ControlTopic:
             return
         places = [TopicPartition(self.topic, partition, offset) for partition, offset in following.items()]
         try:
-            self._consumer.commit(offsets=places, asynchronous=False)
+            ask(partial(self._consumer.commit, offsets=places, asynchronous=False))
         except KafkaException as error:
             raise explain(error, f"cannot commit the offsets of the topic {self.topic}") from None
 
@@ -86,10 +89,10 @@ class ControlTopic:
                 raise explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
             places = [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
             self._bounds = {
-                place.partition: self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
+                place.partition: ask(partial(self._consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
                 for place in places
             }
-            committed = self._consumer.committed(places, timeout=_TIMEOUT_SECONDS)
+            committed = ask(partial(self._consumer.committed, places, timeout=_TIMEOUT_SECONDS))
         except KafkaException as error:
             raise explain(error, f"cannot read the control topic {self.topic}") from None
         return {place.partition: self._start(place, tell_lost) for place in committed}
@@ -147,14 +150,22 @@ def control_topic(properties: Mapping[str, str], topic: str) -> Iterator[Control
         opened.close()
 
 
+def _headers(message: object) -> dict[str, bytes | None]:
+    """None of them when the name of one is not text: the client raises, and as a SystemError, over the whole list."""
+    try:
+        return dict(message.headers() or [])  # type: ignore[attr-defined]
+    except (SystemError, UnicodeDecodeError):
+        return {}
+
+
 def _record(message: object) -> ControlRecord:
-    headers = dict(message.headers() or [])  # type: ignore[attr-defined]
-    said = headers.get(REQUESTED_BY_HEADER)
+    said = _headers(message).get(REQUESTED_BY_HEADER)
+    stamp = min(max(0, message.timestamp()[1]), LAST_MS)  # type: ignore[attr-defined]
     return ControlRecord(
         message.topic(),  # type: ignore[attr-defined]
         message.partition(),  # type: ignore[attr-defined]
         message.offset(),  # type: ignore[attr-defined]
-        datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, UTC),  # type: ignore[attr-defined]
+        datetime.fromtimestamp(stamp / 1000, UTC),
         message.value(),  # type: ignore[attr-defined]
         said.decode(errors="replace") if isinstance(said, bytes) else None,
     )

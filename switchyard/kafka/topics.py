@@ -17,7 +17,15 @@ from switchyard.errors import InputError, SwitchyardError
 
 T = TypeVar("T")
 _TIMEOUT_SECONDS = 10.0
-_NO_LEADER_YET = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_NOT_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
 quiet = logging.getLogger("switchyard.kafka.client")
 
 
@@ -77,7 +85,7 @@ class TopicReader:
         for partition in self.partitions(topic):
             place = TopicPartition(topic, partition)
             try:
-                low, high = _ask(partial(self._consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
+                low, high = ask(partial(self._consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
             except KafkaException as error:
                 raise explain(error, f"cannot read the topic {topic}") from None
             first[partition], following[partition] = low, high
@@ -88,21 +96,21 @@ class TopicReader:
         stamp = int(parse_moment(moment).timestamp() * 1000)
         asked = [TopicPartition(topic, partition, stamp) for partition in self.partitions(topic)]
         try:
-            found = _ask(partial(self._consumer.offsets_for_times, asked, timeout=_TIMEOUT_SECONDS))
+            found = ask(partial(self._consumer.offsets_for_times, asked, timeout=_TIMEOUT_SECONDS))
         except KafkaException as error:
             raise explain(error, f"cannot look up {moment} in the topic {topic}") from None
         _, following = self.bounds(topic)
         return {item.partition: item.offset if item.offset >= 0 else following[item.partition] for item in found}
 
 
-def _ask(question: Callable[[], T]) -> T:
-    """Asks again while the leader of a partition is being chosen, as right after a topic was created."""
+def ask(question: Callable[[], T]) -> T:
+    """Asks again while a leader or a coordinator is being chosen, as right after a topic or a broker was made."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             return question()
         except KafkaException as error:
-            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 

@@ -48,7 +48,8 @@ class Verdict:
         if not self.share:
             return "the data gate is turned off"
         if self.is_clean:
-            return f"{self.compared} joined rows of {self.records} records equal the batch join"
+            some = f", those of one user in {self.share}" if self.share > 1 else ""
+            return f"{self.compared} joined rows of {self.records} records{some} equal the batch join"
         return (
             f"of {self.compared} joined rows of {self.records} records, {self.extra} are not in the batch join "
             f"and {self.missing} of its rows are missing"

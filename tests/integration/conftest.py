@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.broker import Broker
 from switchyard.local.state import read_state
+from switchyard.overview import describe_status
 from switchyard.settings import Settings
+from switchyard.tables.book import DeltaBook
 
 DAG_ID = "switchyard_generation"
 
@@ -64,8 +67,12 @@ class Stack:
         return json.loads(answer.stdout)
 
     def status(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.run("status", "--json").stdout)
-        return document
+        """What `switchyard status` shows, without a process for each look."""
+        return describe_status(self.settings)
+
+    @cached_property
+    def book(self) -> DeltaBook:
+        return DeltaBook(self.settings.layout)
 
     def component_pid(self, name: str) -> int:
         state = read_state(self.settings.workspace)
@@ -119,7 +126,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         kafka_port=loopback.pick_free_port(),
         linger_seconds=6,
         probation_seconds=20,
-        ready_deadline_seconds=90,
+        ready_deadline_seconds=120,
     )
     stack = Stack(settings)
     send_before_the_first_boot(stack)

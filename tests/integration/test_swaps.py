@@ -23,7 +23,6 @@ from switchyard.kafka.topics import ensure_topics
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swaps import SETTLING, Event, Ledger
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
 from tests.integration.conftest import DAG_ID, Stack
 from tests.integration.traffic import Traffic, running_traffic
@@ -73,7 +72,7 @@ def assert_book_is_sound(ledger: Ledger) -> None:
 
 
 def ledger_of(stack: Stack) -> Ledger:
-    return DeltaBook(stack.settings.layout).ledger()
+    return stack.book.ledger()
 
 
 def send(stack: Stack, swap_id: str | None = None, **fields: object) -> None:

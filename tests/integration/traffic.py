@@ -16,7 +16,7 @@ from switchyard.layout import Layout
 from switchyard.swaps import Event
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.names import newest_rows, open_stable
+from switchyard.tables.names import newest_rows
 
 Delivery = tuple[str, int, int, datetime]
 
@@ -58,18 +58,18 @@ class Traffic:
         producer.produce(topic, json.dumps(fields).encode(), on_delivery=on_delivery)
 
     def read(self, stop: threading.Event) -> None:
-        while not stop.wait(0.2):
+        while not stop.wait(0.3):
             try:
-                found = open_stable(self.layout, "final_ui")
                 rows = newest_rows(self.layout, "final_ui", 5)
             except Exception as error:
                 self.read_errors.append(repr(error))
                 continue
             self.reads += 1
-            if found is not None and found[1] is not None and self.generations_read[-1:] != [found[1]]:
-                self.generations_read.append(found[1])
-            if len({row["generation"] for row in rows}) > 1:
+            generations = sorted({row["generation"] for row in rows})
+            if len(generations) > 1:
                 self.read_errors.append(f"rows of two generations in one read: {rows}")
+            if generations and self.generations_read[-1:] != generations:
+                self.generations_read += generations
 
     def flips_since(self, moment: datetime) -> list[int | None]:
         flips = DeltaBook(self.layout).ledger().flips

@@ -81,16 +81,16 @@ def test_of_a_share_only_its_users_are_compared() -> None:
     inside, outside = user_ids(True, 3), user_ids(False, 3)
     expected = [row(user_id) for user_id in inside]
     everybody = [row(user_id) for user_id in inside + outside]
-    assert judge(table(*expected), table(*everybody), SHARE, 60) == Verdict(3, 0, 0, 60)
-    assert judge(table(*expected), table(*everybody[1:]), SHARE, 60) == Verdict(2, 1, 0, 60)
-    assert judge(table(*expected[1:]), table(*everybody), SHARE, 60) == Verdict(3, 0, 1, 60)
-    assert judge(table(*expected), table(*everybody, *everybody), SHARE, 60) == Verdict(6, 0, 3, 60)
+    assert judge(table(*expected), table(*everybody), SHARE, 60) == Verdict(3, 0, 0, 60, SHARE)
+    assert judge(table(*expected), table(*everybody[1:]), SHARE, 60) == Verdict(2, 1, 0, 60, SHARE)
+    assert judge(table(*expected[1:]), table(*everybody), SHARE, 60) == Verdict(3, 0, 1, 60, SHARE)
+    assert judge(table(*expected), table(*everybody, *everybody), SHARE, 60) == Verdict(6, 0, 3, 60, SHARE)
 
 
 def test_a_share_without_users_has_nothing_to_compare() -> None:
     others = [row(user_id) for user_id in user_ids(False, 2)]
-    assert judge(table(), table(*others), SHARE, 60) == Verdict(0, 0, 0, 60)
-    assert judge(table(), table(), SHARE, 60) == Verdict(0, 0, 0, 60)
+    assert judge(table(), table(*others), SHARE, 60) == Verdict(0, 0, 0, 60, SHARE)
+    assert judge(table(), table(), SHARE, 60) == Verdict(0, 0, 0, 60, SHARE)
 
 
 def test_a_share_is_of_the_bytes_of_the_id() -> None:
@@ -98,7 +98,7 @@ def test_a_share_is_of_the_bytes_of_the_id() -> None:
     sampled = [name for name in ("é", "日本", "🙂", "ß", "ñ", "ü") if zlib.crc32(name.encode("utf-8")) % 2 == 0]
     everybody = [row(name) for name in ("é", "日本", "🙂", "ß", "ñ", "ü")]
     assert 0 < len(sampled) < 6
-    assert judge(table(*[row(name) for name in sampled]), table(*everybody), 2, 6) == Verdict(len(sampled), 0, 0, 6)
+    assert judge(table(*[row(name) for name in sampled]), table(*everybody), 2, 6) == Verdict(len(sampled), 0, 0, 6, 2)
 
 
 def test_the_verdict_in_words() -> None:
