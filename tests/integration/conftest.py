@@ -43,6 +43,8 @@ class Stack:
             "SWITCHYARD_PROBATION_SECONDS": str(self.settings.probation_seconds),
             "SWITCHYARD_READY_DEADLINE_SECONDS": str(self.settings.ready_deadline_seconds),
             "SWITCHYARD_DRIVER_MEMORY": "1g",
+            # Several drivers share two cores here: fewer batches leave more for the one that starts.
+            "SWITCHYARD_TRIGGER_SECONDS": "2",
             # Drivers that live for a minute start faster with the quick compiler alone.
             "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
         }

@@ -58,7 +58,7 @@ class Traffic:
         producer.produce(topic, json.dumps(fields).encode(), on_delivery=on_delivery)
 
     def read(self, stop: threading.Event) -> None:
-        while not stop.wait(0.3):
+        while not stop.wait(0.5):
             try:
                 rows = newest_rows(self.layout, "final_ui", 5)
             except Exception as error:
