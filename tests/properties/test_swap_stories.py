@@ -1,0 +1,423 @@
+"""The stories of swaps that matter most, told plainly: every race both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from switchyard import protocol, swaps
+from switchyard.swaps import Entry, Event, Target
+from tests.properties.memory_book import EarlyReader, Point
+from tests.properties.world import INNER, LEFT, NATURAL, RULES, Fields, Pause, Plan, World, unchanged
+
+
+def world_with(*messages: Fields) -> World:
+    """One applied swap after the other; the last one is active, the one before it lingers."""
+    world = World()
+    for message in messages:
+        world.wait(6)
+        swap_id = world.send(message)
+        advance(world)
+        assert outcome(world, swap_id) is Event.APPLIED
+    return world
+
+
+def advance(world: World, steps: int = 6) -> None:
+    for _ in range(steps):
+        world.work(-1)
+        world.advance()
+
+
+def make_ready(world: World, message: Fields) -> str:
+    """A request whose next step is its flip."""
+    world.wait(6)
+    swap_id = world.send(message)
+    advance(world, 2)
+    assert swaps.may_flip(world.book.history, world.book.row, swap_id, world.now, RULES)
+    return swap_id
+
+
+def outcome(world: World, swap_id: str) -> Event | None:
+    entry = world.book.history.outcomes.get(swap_id)
+    return None if entry is None else entry.event
+
+
+def events_of(world: World, generation: int) -> list[Event]:
+    return [entry.event for entry in world.book.history.entries if entry.generation == generation]
+
+
+def before_commit(*others: Callable[[], object]) -> dict[Pause, list[Callable[[], object]]]:
+    return {(Point.BEFORE, 1): list(others)}
+
+
+def rest(world: World) -> None:
+    world.come_to_rest()
+    world.check_rest()
+
+
+def test_of_a_burst_only_the_final_state_is_built() -> None:
+    world = world_with(LEFT)
+    world.wait(6)
+    burst = [world.send(fields) for fields in (INNER, {"usersTopic": "users-2"}, {"accountsTopic": "users"})]
+    advance(world)
+    assert [outcome(world, swap_id) for swap_id in burst] == [Event.SUPERSEDED, Event.SUPERSEDED, Event.APPLIED]
+    assert world.book.row.target == Target("users-2", "users", "inner")
+    assert world.book.row.epoch == 2
+    assert [generation for generation in (2, 3) if Event.STARTING in events_of(world, generation)] == []
+    rest(world)
+
+
+def test_a_request_between_the_decision_and_the_commit_of_a_flip_comes_after_it() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    assert world.interleave(partial(world.flip, 0), before_commit(partial(world.send, NATURAL)))
+    world.settle()
+    world.wait(6)
+    advance(world)
+    assert [outcome(world, swap_id) for swap_id in (first, "m-3")] == [Event.APPLIED, Event.APPLIED]
+    assert world.flipped == ["m-1", "m-2", "m-3"]
+    rest(world)
+
+
+def test_a_request_before_the_decision_to_flip_supersedes() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    second = world.send(NATURAL)
+    assert not protocol.try_flip(world.book, first, world.now, RULES)
+    advance(world)
+    assert [outcome(world, swap_id) for swap_id in (first, second)] == [Event.SUPERSEDED, Event.APPLIED]
+    rest(world)
+
+
+def test_a_flip_that_was_withdrawn_before_its_commit_does_not_happen() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    others = before_commit(partial(world.send, NATURAL), world.settle)
+    assert not world.interleave(partial(world.flip, 0), others)
+    assert outcome(world, first) is Event.SUPERSEDED
+    rest(world)
+    assert world.flipped == ["m-1", "m-3"]
+
+
+def test_a_withdrawn_request_does_not_flip_for_one_who_has_not_heard_of_the_newer_one() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    early = EarlyReader(world.book, world.book.history)
+    world.send(NATURAL)
+    world.settle()
+    assert not protocol.try_flip(early, first, world.now, RULES)
+    assert outcome(world, first) is Event.SUPERSEDED
+
+
+def test_what_was_given_up_does_not_flip_before_that_is_written() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    world.run("fail", 0, Plan(crash=(Point.AFTER, 1)))
+    assert (outcome(world, first), world.book.row.barred) == (None, 2)
+    assert not world.flip(0)
+    world.settle()
+    assert outcome(world, first) is Event.FAILED
+    rest(world)
+
+
+def test_a_request_is_not_called_superseded_while_it_may_still_flip() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    early = EarlyReader(world.book, world.book.history)
+    # The bystander has looked for what to withdraw when the newer request comes, and goes on to write outcomes.
+    world.interleave(world.settle, {(Point.READ, 2): [partial(world.send, NATURAL)]})
+    assert (outcome(world, first), world.book.row.barred) == (None, 0)
+    assert protocol.try_flip(early, first, world.now, RULES)
+    world.settle()
+    assert outcome(world, first) is Event.APPLIED
+    rest(world)
+
+
+def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
+    """While a bystander writes an outcome, others write it, and a whole swap goes by."""
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    world.given_up.add(first)
+    world.book.change(lambda standing: swaps.bar(standing, 2))
+    world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
+    assert (outcome(world, first), world.book.row.generation) == (Event.FAILED, 3)
+    assert [entry.generation for entry in world.book.history.lingering] == [1]
+    rest(world)
+
+
+def test_the_same_request_and_outcome_are_written_once() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    world.fail()
+    for _ in range(2):
+        with unchanged(world):
+            world.handle(first, INNER)
+            for event in swaps.SETTLING:
+                assert not protocol.note(world.book, Entry(first, event))
+            assert protocol.give_up(world.book, first, "again", world.now) == world.book.history.outcomes[first]
+        world.wait(200)
+
+
+def test_a_withdrawal_that_comes_after_the_flip_does_not_happen() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+
+    early = EarlyReader(world.book, world.book.history)
+    second = world.send(NATURAL)
+    flip = partial(protocol.try_flip, early, first, world.now, RULES)
+    world.interleave(world.settle, before_commit(flip))
+    assert (outcome(world, first), outcome(world, second)) == (Event.APPLIED, None)
+    assert world.book.row.barred == 0
+    rest(world)
+    assert world.flipped == ["m-1", "m-2", "m-3"]
+
+
+def test_a_deadline_that_passes_before_the_commit_of_a_flip_withdraws_it() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    others = before_commit(partial(world.wait, 121), world.settle)
+    assert not world.interleave(partial(world.flip, 0), others)
+    assert outcome(world, first) is Event.FAILED
+    assert swaps.desired(world.book.history, world.book.row) == Target("users", "accounts", "left")
+    rest(world)
+
+
+def test_a_flip_in_time_is_not_withdrawn_by_the_deadline() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    in_time = world.now
+    world.wait(121)
+    flip = partial(protocol.try_flip, world.book, first, in_time, RULES)
+    world.interleave(world.settle, before_commit(flip))
+    assert outcome(world, first) is Event.APPLIED
+    assert world.book.row.barred == 0
+    rest(world)
+
+
+def test_after_its_deadline_nothing_flips() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    world.wait(121)
+    assert not world.flip(0)
+    world.settle()
+    assert outcome(world, first) is Event.FAILED
+    again = world.send(INNER)
+    advance(world)
+    assert outcome(world, again) is Event.APPLIED
+    rest(world)
+
+
+def test_a_deadline_belongs_to_its_request() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    world.wait(100)
+    second = world.send(NATURAL)
+    world.wait(100)
+    world.settle()
+    assert (outcome(world, first), outcome(world, second)) == (Event.SUPERSEDED, None)
+    advance(world)
+    assert outcome(world, second) is Event.APPLIED
+
+
+def test_take_back_refreshes_what_is_active() -> None:
+    world = world_with(LEFT)
+    row = world.book.row
+    first = make_ready(world, INNER)
+    back = world.send(LEFT)
+    assert not world.flip(0)
+    world.settle()
+    assert (outcome(world, first), outcome(world, back)) == (Event.SUPERSEDED, Event.REFRESHED)
+    assert world.book.row == replace(row, lastApplied=world.now, barred=2)
+    rest(world)
+    assert world.flipped == ["m-1"]
+
+
+def test_take_back_that_comes_after_the_flip_flips_back_to_the_lingering_generation() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    assert world.interleave(partial(world.flip, 0), before_commit(partial(world.send, LEFT)))
+    advance(world)
+    assert (outcome(world, first), outcome(world, "m-3")) == (Event.APPLIED, None)
+    assert world.book.history.is_lingering(1)
+    world.wait(6)
+    advance(world)
+    assert (outcome(world, "m-3"), world.book.row.generation) == (Event.APPLIED, 1)
+    assert events_of(world, 1).count(Event.STARTING) == 1
+    rest(world)
+
+
+def test_a_lingering_generation_undoes_the_flip_to_one_that_is_silent() -> None:
+    world = world_with(LEFT, INNER)
+    del world.drivers[2]
+    for _ in range(10):
+        world.wait(3)
+        world.look(0)
+        assert world.book.row.generation == 2
+    world.wait(1)
+    world.look(0)
+    advance(world, 2)
+    assert world.book.row.generation == 1
+    world.settle()
+    assert outcome(world, "undo-m-2") is Event.APPLIED
+    assert world.book.history.is_lingering(2)
+    rest(world)
+
+
+def test_a_successor_that_is_seen_at_work_is_not_undone() -> None:
+    world = world_with(LEFT, INNER)
+    world.wait(100)
+    world.work(-1)
+    ledger, row = world.book.history, world.book.row
+    assert protocol.undo_flip(world.book, 1, world.now, world.now, RULES, world.seen.get) is None
+    assert (world.book.history, world.book.row) == (ledger, row)
+    rest(world)
+
+
+def test_rollback_of_a_lingering_generation_is_immediate() -> None:
+    world = world_with(LEFT, INNER)
+    swap_id = world.rollback()
+    assert swaps.needs_run(world.book.history) is None
+    advance(world, 3)
+    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
+    assert events_of(world, 1).count(Event.STARTING) == 1
+    rest(world)
+
+
+def test_rollback_needs_a_ready_of_its_own() -> None:
+    """The generation was READY once, for the request that built it."""
+    world = world_with(LEFT, INNER)
+    swap_id = world.rollback()
+    assert not protocol.try_flip(world.book, swap_id, world.now, RULES)
+    world.ready(0)
+    assert protocol.try_flip(world.book, swap_id, world.now, RULES)
+
+
+def test_rollback_of_a_retired_generation_needs_a_new_driver() -> None:
+    world = world_with(LEFT, INNER)
+    rest(world)
+    assert world.book.history.is_retired(1)
+    swap_id = world.rollback()
+    wanted = swaps.needs_run(world.book.history)
+    assert wanted is not None
+    assert swaps.run_id_of(world.book.history, wanted) == "generation-1.2"
+    advance(world)
+    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
+    assert events_of(world, 1).count(Event.STARTING) == 2
+    rest(world)
+
+
+def test_a_rollback_that_comes_before_the_end_of_a_generation_keeps_it() -> None:
+    world = world_with(LEFT, INNER)
+    world.wait(9)
+    world.work(-1)
+    world.interleave(partial(world.look, 0), before_commit(world.rollback))
+    assert Event.RETIRED not in events_of(world, 1)
+    advance(world)
+    assert world.book.row.generation == 1
+    rest(world)
+
+
+def test_a_rollback_that_comes_after_the_end_of_a_generation_resumes_it() -> None:
+    world = world_with(LEFT, INNER)
+    world.wait(9)
+    world.work(-1)
+    # The rollback has decided on a history in which the generation lingers.
+    world.interleave(world.rollback, before_commit(partial(world.look, 0)))
+    assert events_of(world, 1)[-2:] == [Event.RETIRED, Event.REQUESTED]
+    assert swaps.needs_run(world.book.history) is not None
+    assert 1 not in world.drivers
+    advance(world)
+    assert world.book.row.generation == 1
+    rest(world)
+
+
+def test_more_than_may_linger_retire_at_once() -> None:
+    world = World()
+    for message in (LEFT, INNER, NATURAL, {"joinType": "asof"}):
+        world.send(message)
+        advance(world)
+        world.wait(5)
+        advance(world)
+    ledger = world.book.history
+    assert [entry.generation for entry in ledger.lingering] == [1, 2, 3]
+    early = ledger.lingering[0].at
+    assert swaps.linger_end(ledger, 1, RULES) == early
+    assert swaps.linger_end(ledger, 2, RULES) == ledger.lingering[1].at + RULES.linger
+    rest(world)
+
+
+def test_an_actor_that_crashes_after_the_flip_leaves_the_outcome_to_others() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    world.run("flip", 0, Plan(crash=(Point.AFTER, 1)))
+    assert (world.book.row.generation, outcome(world, first)) == (2, None)
+    world.settle()
+    assert outcome(world, first) is Event.APPLIED
+    rest(world)
+
+
+def test_a_build_that_fails_leaves_the_active_generation_alone() -> None:
+    world = world_with(LEFT)
+    row = world.book.row
+    first = make_ready(world, INNER)
+    world.fail()
+    assert outcome(world, first) is Event.FAILED
+    assert world.book.row == replace(row, barred=2)
+    world.close()
+    assert events_of(world, 2)[-1] is Event.RETIRED
+    assert swaps.find_resumable(world.book.history, world.book.row, Target("users", "accounts", "inner")) is None
+    rest(world)
+
+
+def test_no_old_timer_ends_a_generation_that_lingers_anew() -> None:
+    """A bystander found generation 1 due, and comes to write it after a rollback and another swap."""
+    world = world_with(LEFT, INNER)
+    world.wait(9)
+    world.work(-1)
+
+    def comes_back_and_lingers_again() -> None:
+        world.rollback()
+        advance(world)
+        world.wait(6)
+        world.send(NATURAL)
+        advance(world)
+        assert world.book.history.is_lingering(1)
+
+    # The reads of the driver's look: history and row for its decision, then the row for its commit.
+    world.interleave(partial(world.look, 0), {(Point.READ, 3): [comes_back_and_lingers_again]})
+    assert events_of(world, 1)[-1] is Event.LINGERING
+
+
+def test_the_old_driver_of_a_resumed_generation_cannot_bring_it_back() -> None:
+    """It hung; a bystander retired its generation, and a rollback asked for that one before the driver looked again."""
+    world = world_with(LEFT, INNER)
+    for _ in range(10):
+        world.wait(3)
+        world.work(0)
+        world.retire_silent()
+    assert world.book.history.is_retired(1)
+    swap_id = world.rollback()
+    assert swaps.needs_run(world.book.history) is not None
+    wanted = world.book.history.request_of(1)
+    assert wanted is not None
+    protocol.note(world.book, wanted.entry(Event.READY))
+    ledger, row = world.book.history, world.book.row
+    assert not swaps.may_flip(ledger, row, swap_id, world.now, RULES)
+
+
+def test_an_undo_that_was_superseded_by_a_failure_is_asked_for_again() -> None:
+    """The active generation is still silent, and the lingering one still able to take over."""
+    world = world_with(LEFT, INNER)
+    del world.drivers[2]
+    world.wait(31)
+    world.look(0)
+    assert outcome(world, "undo-m-2") is None
+    failing = world.send(NATURAL)
+    world.start()
+    world.fail()
+    assert (outcome(world, "undo-m-2"), outcome(world, failing)) == (Event.SUPERSEDED, Event.FAILED)
+    world.wait(31)
+    world.look(0)
+    advance(world, 3)
+    assert world.book.row.generation == 1

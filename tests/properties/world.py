@@ -1,0 +1,530 @@
+"""Everybody who takes part in swaps, each step as the real actor takes it, on a book in memory.
+
+The watchers see every commit and know the promises on their own: they ask the history, never the functions under test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from switchyard import control, protocol, swaps
+from switchyard.errors import InputError
+from switchyard.swaps import Entry, Event, Ledger, Request, Rules, Standing, Target
+from tests.properties.memory_book import Crash, EarlyReader, MemoryBook, Point, RowChange
+
+T = TypeVar("T")
+RULES = Rules()
+TOPICS = {"users": 1, "users-2": 1, "accounts": 1, "control": 1}
+POLICY = control.Policy(Target("users", "accounts", "left"))
+Fields = Mapping[str, object]
+INNER, LEFT, NATURAL = ({"joinType": name} for name in ("inner", "left", "natural"))
+RESUME_LEFT, RESUME_INNER = ({**fields, "start": "resume"} for fields in (LEFT, INNER))
+MESSAGES: list[Fields] = [
+    INNER,
+    LEFT,
+    {"usersTopic": "users-2"},
+    {"usersTopic": "users"},
+    RESUME_INNER,
+    RESUME_LEFT,
+    {"usersTopic": "users", **NATURAL},
+    {"usersTopic": "users", **LEFT},
+    NATURAL,
+    {},
+]
+WITHOUT_EFFECT: list[tuple[Fields, Event]] = [
+    ({"usersTopic": "users-2", "joinType": "asof", "dryRun": True}, Event.PLANNED),
+    *(({"usersTopic": name}, Event.REJECTED) for name in ("missing", "control", "accounts", "a/b")),
+]
+SECONDS = (1, 6, 6, 9, 16, 31, 121)
+
+
+Pause = tuple[Point, int]
+"""The how-manieth read or commit of a step."""
+
+
+class Settled(Exception):
+    """A message that needs no swap."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(event)
+        self.event = event
+
+
+@dataclass
+class Driver:
+    generation: int
+    swap_id: str
+    watched_since: datetime
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who gets a turn at which of an actor's pauses, and where the actor crashes, if it does."""
+
+    turns: tuple[tuple[Pause, str, int], ...] = ()
+    crash: Pause | None = None
+
+
+@dataclass
+class World:
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    drivers: dict[int, Driver] = field(default_factory=dict)
+    seen: dict[int, datetime] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
+    sent: list[tuple[str, Fields]] = field(default_factory=list)
+    rollbacks: list[str] = field(default_factory=list)
+    row_since: int = 0
+    """How many entries there were when the row was last changed."""
+    flipped: list[str] = field(default_factory=list)
+    """The ids of all requests that have flipped, in order."""
+
+    def __post_init__(self) -> None:
+        self.book = MemoryBook(lambda: self.now, self.pause, self.watch_entries, self.watch_row)
+        self._others: dict[Pause, list[Callable[[], object]]] = {}
+        self._pauses: dict[Point, int] = {}
+
+    # Turns: one actor at work, others in between
+
+    def run(self, name: str, number: int = 0, plan: Plan | None = None) -> None:
+        """One step of an actor. A driver that crashes in it is dead; all others are stateless and come again."""
+        plan = plan or Plan()
+        others: dict[Pause, list[Callable[[], object]]] = {}
+        for pause, other, its_number in plan.turns:
+            others.setdefault(pause, []).append(partial(getattr(self, other), its_number))
+        if plan.crash:
+            others.setdefault(plan.crash, []).append(crash)
+        drivers = sorted(self.drivers)
+        try:
+            self.interleave(partial(getattr(self, name), number), others)
+        except Crash:
+            if name in OF_DRIVERS and drivers:
+                self.drivers.pop(pick(drivers, number), None)
+
+    def interleave(self, step: Callable[[], T], others: dict[Pause, list[Callable[[], object]]]) -> T:
+        self._others, self._pauses = others, {}
+        try:
+            return step()
+        finally:
+            self._others = {}
+
+    def pause(self, point: Point) -> None:
+        if not self._others:
+            return
+        self._pauses[point] = nth = self._pauses.get(point, 0) + 1
+        turns = self._others.pop((point, nth), [])
+        # Nobody interrupts those who interrupt.
+        others, self._others = self._others, {}
+        for turn in turns:
+            turn()
+        self._others = others
+
+    # Requesters
+
+    def ask(self, number: int) -> str:
+        return self.send(MESSAGES[number % len(MESSAGES)])
+
+    def send(self, fields: Fields) -> str:
+        swap_id = f"m-{len(self.sent) + 1}"
+        self.sent.append((swap_id, fields))
+        self.handle(swap_id, fields)
+        return swap_id
+
+    def handle(self, swap_id: str, fields: Fields) -> None:
+        message = control.parse_message(json.dumps(fields).encode())
+
+        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+            desired = swaps.desired(ledger, standing)
+            decision = control.decide(message, desired=desired, active=standing.target, policy=POLICY, topics=TOPICS)
+            if decision.is_dry:
+                raise Settled(Event.PLANNED)
+            if decision.kind is control.Kind.REFRESH:
+                raise Settled(Event.REFRESHED)
+            return generation_for(decision, ledger, standing), decision.target, decision.start
+
+        try:
+            self.request(swap_id, choose)
+        except InputError as error:
+            protocol.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
+        except Settled as settled:
+            is_written = protocol.note(self.book, Entry(swap_id, settled.event))
+            if is_written and settled.event is Event.REFRESHED:
+                protocol.refresh(self.book, self.now)
+        except protocol.Retry:
+            assert swap_id in self.book.history.outcomes
+
+    def rollback(self, number: int = 0) -> str:
+        swap_id = f"{swaps.ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
+        self.rollbacks.append(swap_id)
+        self.roll_back(swap_id)
+        return swap_id
+
+    def roll_back(self, swap_id: str) -> None:
+        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+            generation = swaps.previous_generation(ledger, standing)
+            if generation is None:
+                raise InputError("there is no previous generation")
+            return generation, ledger.requests_of(generation)[0].target, "resume"
+
+        try:
+            self.request(swap_id, choose)
+        except InputError as error:
+            protocol.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
+        except protocol.Retry:
+            assert swap_id in self.book.history.outcomes
+
+    def request(self, swap_id: str, choose: Callable[[Ledger, Standing], tuple[int, Target, str]]) -> Request:
+        return protocol.request(self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=RULES)
+
+    # Drivers and who starts them
+
+    def start(self, number: int = 0) -> None:
+        """The control DAG triggers the run, and its task starts the driver; a newer one fences the older one out."""
+        wanted = swaps.needs_run(self.book.ledger())
+        if wanted is not None and protocol.note(self.book, wanted.entry(Event.STARTING)):
+            self.drivers[wanted.generation] = Driver(wanted.generation, wanted.swapId, self.now)
+
+    def restart(self, number: int = 0) -> None:
+        """Airflow tries a task again whose driver is dead."""
+        ledger, standing = self.book.ledger(), self.book.standing()
+        wanted = [entry.generation for entry in ledger.lingering if entry.generation is not None]
+        if standing.generation is not None:
+            wanted.append(standing.generation)
+        if ledger.building and ledger.has(ledger.building.swapId, Event.STARTING):
+            wanted.append(ledger.building.generation)
+        dead = [generation for generation in wanted if generation not in self.drivers]
+        if dead:
+            generation = pick(dead, number)
+            request = ledger.request_of(generation)
+            assert request is not None
+            self.drivers[generation] = Driver(generation, request.swapId, self.now)
+
+    def work(self, number: int) -> None:
+        """All are seen at work, or all but one."""
+        self.seen |= {generation: self.now for generation in self.drivers if generation != self.hanging(number)}
+
+    def hanging(self, number: int) -> int | None:
+        return sorted(self.drivers)[number] if 0 <= number < len(self.drivers) else None
+
+    def ready(self, number: int) -> None:
+        for driver in self.one_driver(number):
+            ledger = self.book.ledger()
+            wanted = ledger.request_of(driver.generation)
+            if wanted is not None and ledger.is_open(wanted) and not must_stop(ledger, driver):
+                protocol.note(self.book, wanted.entry(Event.READY))
+
+    def flip(self, number: int) -> bool:
+        """Usually of the newest request; of any, because nobody may rely on who asks."""
+        requests = self.book.ledger().requests
+        older = number // 8
+        return bool(requests) and protocol.try_flip(self.book, pick(requests, -1 - older).swapId, self.now, RULES)
+
+    def late_flip(self, number: int) -> None:
+        """By one who read the row and then the history, and comes to commit now: the row is still the same."""
+        entries = self.book.history.entries
+        read = entries[: max(self.row_since, len(entries) - number // 3)]
+        if requested(read):
+            early = EarlyReader(self.book, Ledger(read))
+            protocol.try_flip(early, requested(read)[-1].swapId, read[-1].at, RULES)
+
+    def advance(self, number: int = 0) -> None:
+        """The next step towards the flip, whoever has to take it."""
+        ledger = self.book.history
+        wanted = ledger.building
+        if wanted is None or swaps.number_to_bar(ledger, self.book.row, self.now):
+            self.settle()
+        elif swaps.needs_run(ledger):
+            self.start()
+        elif wanted.generation in self.drivers and not ledger.has(wanted.swapId, Event.READY):
+            self.ready(sorted(self.drivers).index(wanted.generation))
+        elif not self.flip(0):
+            self.settle()
+
+    def look(self, number: int) -> None:
+        """What a driver does between batches when it is not the active one."""
+        for driver in self.one_driver(number):
+            generation = driver.generation
+            ledger, standing = self.book.ledger(), self.book.standing()
+            if must_stop(ledger, driver):
+                self.drivers.pop(generation, None)
+            elif swaps.should_retire(ledger, standing, generation, self.now, RULES, self.seen.get):
+                if protocol.try_retire(self.book, generation, "its time is over", self.now, RULES, self.seen.get):
+                    self.drivers.pop(generation, None)
+            else:
+                since = driver.watched_since
+                protocol.undo_flip(self.book, generation, self.now, since, RULES, self.seen.get)
+
+    def die(self, number: int) -> None:
+        if self.drivers:
+            del self.drivers[pick(sorted(self.drivers), number)]
+
+    def fail(self, number: int = 0) -> None:
+        """What builds cannot go on: its task gives the request up."""
+        wanted = self.book.ledger().building
+        if wanted is not None and wanted.generation != self.book.standing().generation:
+            self.given_up.add(wanted.swapId)
+            self.drivers.pop(wanted.generation, None)
+            protocol.give_up(self.book, wanted.swapId, "its driver failed", self.now)
+
+    def one_driver(self, number: int) -> Iterator[Driver]:
+        if self.drivers:
+            yield self.drivers[pick(sorted(self.drivers), number)]
+
+    # Bystanders: any process that comes by
+
+    def settle(self, number: int = 0) -> None:
+        protocol.settle_due(self.book, self.now)
+
+    def retire_silent(self, number: int = 0) -> None:
+        ledger, standing = self.book.ledger(), self.book.standing()
+        for generation in swaps.silent_lingerers(ledger, standing, self.now, RULES, self.seen.get):
+            protocol.try_retire(self.book, generation, "it was not heard of", self.now, RULES, self.seen.get)
+
+    def close(self, number: int = 0) -> None:
+        ledger = self.book.ledger()
+        for generation in ledger.generations:
+            if swaps.is_abandoned(ledger, generation):
+                protocol.close_abandoned(self.book, generation, "removed")
+
+    def tick(self, number: int) -> None:
+        self.now += timedelta(seconds=SECONDS[number % len(SECONDS)])
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    # What every commit must keep
+
+    def watch_entries(self, before: Ledger, written: list[Entry]) -> None:
+        entries = list(before.entries)
+        for entry in written:
+            assert not entries or entry.at > entries[-1].at
+            if entry.event in swaps.SETTLING:
+                assert not [e for e in entries if e.swapId == entry.swapId and e.event in swaps.SETTLING]
+            check = getattr(self, f"check_{entry.event.lower()}", None)
+            if check is not None:
+                check(entries, entry)
+            entries.append(entry)
+        lives = {generation: life_of(entries, generation) for generation in {e.generation for e in entries}}
+        assert len([life for life in lives.values() if life and life.event is Event.APPLIED]) <= 1, lives
+
+    def check_requested(self, entries: list[Entry], entry: Entry) -> None:
+        assert entry.swapId not in {e.swapId for e in entries}
+        assert entry.generation is not None
+        known = {e.generation for e in entries if e.event is Event.REQUESTED}
+        was_active = {e.generation for e in entries if e.event is Event.APPLIED} | {self.book.row.generation}
+        assert entry.generation in was_active or entry.generation == len(known) + 1
+        if entry.swapId.startswith(swaps.UNDO_PREFIX):
+            assert swaps.first_swap_id(entry.swapId) == swaps.UNDO_PREFIX + self.flipped[-1]
+            assert not open_ids(entries)
+
+    def check_applied(self, entries: list[Entry], entry: Entry) -> None:
+        """One for every flip, in the order of the flips."""
+        assert [e.swapId for e in entries if e.event is Event.APPLIED] == self.flipped[:-1]
+        assert entry.swapId == self.flipped[-1]
+        assert entry.generation == self.book.row.generation
+
+    def check_superseded(self, entries: list[Entry], entry: Entry) -> None:
+        assert entry.swapId not in self.flipped
+        assert requested(entries)[-1].swapId != entry.swapId
+
+    def check_failed(self, entries: list[Entry], entry: Entry) -> None:
+        """Only for a reason of its own: its deadline, or its driver."""
+        assert entry.swapId not in self.flipped
+        (own,) = [e for e in entries if e.swapId == entry.swapId and e.event is Event.REQUESTED]
+        assert entry.generation != self.book.row.generation
+        assert entry.swapId in self.given_up or (own.deadline is not None and self.now > own.deadline)
+
+    def check_refreshed(self, entries: list[Entry], entry: Entry) -> None:
+        if entry.generation is not None:
+            assert entry.generation == self.book.row.generation
+            assert entry.swapId not in self.flipped
+
+    def check_lingering(self, entries: list[Entry], entry: Entry) -> None:
+        life = life_of(entries, entry.generation)
+        assert life is not None
+        assert (life.event, life.swapId) == (Event.APPLIED, entry.swapId)
+        assert self.book.row.generation != entry.generation
+
+    def check_retired(self, entries: list[Entry], entry: Entry) -> None:
+        """Replaced and not wanted, and its time is over; or a build that ended before its flip."""
+        assert self.book.row.generation != entry.generation
+        asked = [e for e in requested(entries) if e.generation == entry.generation]
+        assert asked[-1].swapId not in open_ids(entries)
+        life = life_of(entries, entry.generation)
+        if life is None or life.event is Event.RETIRED:
+            assert asked[-1].swapId not in self.flipped
+            assert life is None or asked[-1].at > life.at
+            return
+        assert life.event is Event.LINGERING
+        newer = [e for e in entries if e.event is Event.LINGERING and e.at > life.at]
+        still = [e for e in newer if life_of(entries, e.generation) is e]
+        assert self.now >= life.at + RULES.linger or len(still) >= RULES.max_lingering
+
+    def watch_row(self, change: RowChange) -> None:
+        before, after = change.before, change.after
+        self.row_since = len(self.book.history.entries)
+        if after.flipped != before.flipped:
+            assert change.read is not None
+            self.check_flip(before, after, list(change.read.entries))
+        elif after.barred != before.barred:
+            assert after == replace(before, barred=after.barred)
+            self.check_bar(before, after)
+        else:
+            assert after == replace(before, lastApplied=after.lastApplied)
+
+    def check_flip(self, before: Standing, after: Standing, read: list[Entry]) -> None:
+        """`read` is the history that the flip was decided on: a request written after it comes after the flip."""
+        wanted = requested(read)[-1]
+        assert after.flipped == len(requested(read)) > before.barred
+        assert (after.generation, after.target) == (wanted.generation, wanted.target)
+        assert after.generation != before.generation
+        assert (after.epoch, after.barred) == (before.epoch + 1, before.barred)
+        assert open_ids(read) == [wanted.swapId]
+        assert [e for e in read if e.swapId == wanted.swapId and e.event is Event.READY]
+        now = after.lastApplied
+        assert now is not None
+        assert wanted.deadline is None or now <= wanted.deadline
+        flips = [e for e in read if e.event is Event.APPLIED]
+        if flips and not wanted.swapId.startswith((swaps.ROLLBACK_PREFIX, swaps.UNDO_PREFIX)):
+            assert now >= flips[-1].at + RULES.dwell
+        assert wanted.swapId not in self.book.history.outcomes
+        assert wanted.swapId not in self.flipped
+        self.check_reopened(read, wanted)
+        self.flipped.append(wanted.swapId)
+
+    def check_reopened(self, read: list[Entry], wanted: Entry) -> None:
+        """A generation that had retired was asked for again and has a new driver."""
+        ends = [e for e in read if e.event is Event.RETIRED and e.generation == wanted.generation]
+        if ends:
+            starts = [e for e in read if e.event is Event.STARTING and e.generation == wanted.generation]
+            assert wanted.at > ends[-1].at
+            assert [e for e in starts if e.at > ends[-1].at]
+
+    def check_bar(self, before: Standing, after: Standing) -> None:
+        assert after.barred > before.barred
+        entries = requested(self.book.history.entries)
+        for number in range(before.barred + 1, after.barred + 1):
+            own = entries[number - 1]
+            is_late = own.deadline is not None and self.now > own.deadline
+            has_lost = number < len(entries) or is_late or own.swapId in self.given_up
+            assert has_lost or own.swapId in self.flipped
+        assert after.barred != before.flipped
+
+    def check_always(self) -> None:
+        ledger, row = self.book.history, self.book.row
+        assert row.epoch == len(self.flipped)
+        if row.flipped:
+            active = ledger.requests[row.flipped - 1]
+            assert (active.swapId, active.generation) == (self.flipped[-1], row.generation)
+        may = [r for r in ledger.requests if swaps.may_flip(ledger, row, r.swapId, self.now, RULES)]
+        assert may in ([], [ledger.newest])
+        for entry in ledger.outcomes.values():
+            is_applied = entry.event is Event.APPLIED
+            assert is_applied == (entry.swapId in self.flipped), entry
+
+    # Rest
+
+    def come_to_rest(self) -> None:
+        """Everybody is healthy and comes by again and again, and time passes."""
+        for _ in range(60):
+            self.go_round()
+            ledger, row = self.book.history, self.book.row
+            if not ledger.open_requests and not ledger.lingering and set(self.drivers) <= {row.generation}:
+                return
+            self.wait(5)
+        raise AssertionError(f"no rest: open {ledger.open_requests}, lingering {ledger.lingering}, {self.drivers}")
+
+    def go_round(self) -> None:
+        self.settle()
+        self.start()
+        self.restart()
+        self.work(-1)
+        for number in range(len(self.drivers)):
+            self.ready(number)
+        self.flip(0)
+        self.settle()
+        for number in reversed(range(len(self.drivers))):
+            self.look(number)
+        self.retire_silent()
+        self.close()
+
+    def check_rest(self) -> None:
+        """Every request is settled once, nothing is left over, and the active one is the last that flipped."""
+        self.check_always()
+        ledger, row = self.book.history, self.book.row
+        for request in ledger.requests:
+            assert len([e for e in ledger.entries if e.swapId == request.swapId and e.event in swaps.SETTLING]) == 1
+        for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks]:
+            assert swap_id in ledger.outcomes or not ledger.is_known(swap_id)
+        for generation in ledger.generations:
+            life = life_of(ledger.entries, generation)
+            assert life is not None
+            assert life.event is (Event.APPLIED if generation == row.generation else Event.RETIRED)
+            assert ledger.is_retired(generation) is (generation != row.generation)
+        assert [e.swapId for e in ledger.flips] == self.flipped
+
+
+OF_DRIVERS = ("ready", "look")
+
+
+def crash() -> None:
+    raise Crash
+
+
+def must_stop(ledger: Ledger, driver: Driver) -> bool:
+    """Its generation ended; also when it was asked for again since, because that is for another driver."""
+    if ledger.is_retired(driver.generation) or swaps.is_abandoned(ledger, driver.generation):
+        return True
+    own = ledger.find(driver.swap_id)
+    ends = [e for e in ledger.entries if e.event is Event.RETIRED and e.generation == driver.generation]
+    return own is not None and any(end.at > own.at for end in ends)
+
+
+def generation_for(decision: control.Decision, ledger: Ledger, standing: Standing) -> int:
+    if decision.kind is control.Kind.TAKE_BACK:
+        assert standing.generation is not None
+        return standing.generation
+    if decision.start != "resume":
+        return ledger.next_generation
+    found = swaps.find_resumable(ledger, standing, decision.target)
+    if found is None:
+        raise InputError("there is nothing to resume")
+    return found
+
+
+def pick(choices: Sequence[T], number: int) -> T:
+    return choices[number % len(choices)]
+
+
+def requested(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
+    return [entry for entry in entries if entry.event is Event.REQUESTED]
+
+
+def open_ids(entries: list[Entry]) -> list[str]:
+    settled = {entry.swapId for entry in entries if entry.event in swaps.SETTLING}
+    return [entry.swapId for entry in requested(entries) if entry.swapId not in settled]
+
+
+def life_of(entries: list[Entry] | tuple[Entry, ...], generation: int | None) -> Entry | None:
+    lives = (Event.APPLIED, Event.LINGERING, Event.RETIRED)
+    found = [entry for entry in entries if entry.generation == generation and entry.event in lives]
+    return found[-1] if found else None
+
+
+class unchanged:
+    """Nothing is written in the block, neither an entry nor the row."""
+
+    def __init__(self, world: World) -> None:
+        self.book = world.book
+
+    def __enter__(self) -> None:
+        self.before = (self.book.history, self.book.row)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            assert self.book.history is self.before[0]
+            assert self.book.row is self.before[1]
