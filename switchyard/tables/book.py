@@ -34,6 +34,7 @@ class DeltaBook:
         self._clock = clock
         self._on_written = on_written
         self._history = store.open_table(layout, "swap_history")
+        store.add_new_columns(self._history, "swap_history")
         self._status = store.open_table(layout, "status")
         self._entries: dict[str, list[Entry]] = {}
         self._ledger: tuple[int, Ledger] = (-1, Ledger())

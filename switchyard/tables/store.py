@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -42,11 +42,10 @@ def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTa
     """The table at a version (newest by default); an absent one is created first."""
     uri = layout.table(name)
     try:
-        table = DeltaTable(uri, version=version)
+        return DeltaTable(uri, version=version)
     except TableNotFoundError:
         create_table(layout, name)
         return DeltaTable(uri, version=version)
-    return table
 
 
 def create_table(layout: Layout, name: str) -> None:
@@ -60,6 +59,14 @@ def create_table(layout: Layout, name: str) -> None:
     except DeltaError:
         if not DeltaTable.is_deltatable(layout.table(name)):
             raise
+
+
+def add_new_columns(table: DeltaTable, name: str) -> None:
+    """Brings a table that an earlier version has created to the present columns."""
+    present = {field.name for field in table.schema().fields}
+    missing = pa.schema([field for field in SCHEMAS[name] if field.name not in present])
+    if missing.names:
+        table.alter.add_columns(Schema.from_arrow(missing).fields)
 
 
 def has_table(layout: Layout, name: str) -> bool:

@@ -10,14 +10,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from switchyard import protocol, swaps
 from switchyard.layout import Layout
 from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
+from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -301,3 +303,17 @@ def test_of_a_flip_and_its_withdrawal_exactly_one_happens(layout: Layout) -> Non
     outcomes = [book.ledger().outcomes[f"s-{number}"].event for number in range(1, 9)]
     assert outcomes == [Event.APPLIED if flipped else Event.FAILED for flipped in answers[True]]
     assert book.standing().epoch == answers[True].count(True)
+
+
+def test_a_history_of_an_earlier_version_gets_the_new_columns(layout: Layout) -> None:
+    old = pa.schema([field for field in SCHEMAS["swap_history"] if field.name != "deadline"])
+    row = dict.fromkeys(old.names) | {
+        **{"swapId": "old", "generation": 1, "event": "REQUESTED", "requestedBy": "test"},
+        **{"usersTopic": "users", "accountsTopic": "accounts", "joinType": "left", "start": "latest"},
+        **{"at": datetime(2026, 1, 1, tzinfo=UTC), "detail": ""},
+    }
+    write_deltalake(layout.table("swap_history"), pa.Table.from_pylist([row], schema=old))
+    book = DeltaBook(layout)
+    assert protocol.note(book, Entry("old", Event.FAILED, 1, detail="given up"))
+    again = DeltaBook(layout).ledger()
+    assert [(entry.event, entry.deadline) for entry in again.entries] == [(Event.REQUESTED, None), (Event.FAILED, None)]
