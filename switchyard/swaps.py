@@ -148,19 +148,22 @@ class Ledger:
         return {entry.swapId: entry for entry in reversed(self.entries) if entry.event in SETTLING}
 
     @cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(entry.swapId for entry in self.entries)
+    def _events(self) -> dict[str, set[Event]]:
+        found: dict[str, set[Event]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.swapId, set()).add(entry.event)
+        return found
 
     def is_known(self, swap_id: str) -> bool:
-        return swap_id in self._known
+        return swap_id in self._events
 
     def has(self, swap_id: str, event: Event) -> bool:
-        return any(entry.swapId == swap_id and entry.event is event for entry in self.entries)
+        return event in self._events.get(swap_id, ())
 
     def is_open(self, request: Request) -> bool:
         return request.swapId not in self.outcomes
 
-    @property
+    @cached_property
     def open_requests(self) -> list[Request]:
         return [request for request in self.requests if self.is_open(request)]
 
@@ -177,20 +180,30 @@ class Ledger:
     def find(self, swap_id: str) -> Request | None:
         return next((request for request in self.requests if request.swapId == swap_id), None)
 
+    @cached_property
+    def _requests_of(self) -> dict[int, list[Request]]:
+        found: dict[int, list[Request]] = {}
+        for request in self.requests:
+            found.setdefault(request.generation, []).append(request)
+        return found
+
     def requests_of(self, generation: int) -> list[Request]:
-        return [request for request in self.requests if request.generation == generation]
+        return self._requests_of.get(generation, [])
 
     def request_of(self, generation: int) -> Request | None:
         """The newest request for a generation; a resumed one was asked for more than once."""
         asked = self.requests_of(generation)
         return asked[-1] if asked else None
 
+    @cached_property
+    def _lives(self) -> dict[int | None, Entry]:
+        return {entry.generation: entry for entry in self.entries if entry.event in LIFE}
+
     def last_life(self, generation: int) -> Entry | None:
-        life = [entry for entry in self.entries if entry.generation == generation and entry.event in LIFE]
-        return life[-1] if life else None
+        return self._lives.get(generation)
 
     def was_active(self, generation: int) -> bool:
-        return any(entry.generation == generation and entry.event is Event.APPLIED for entry in self.entries)
+        return any(entry.generation == generation for entry in self.flips)
 
     def is_retired(self, generation: int) -> bool:
         """Whether a generation has ended and nobody has asked for it since."""
@@ -206,11 +219,11 @@ class Ledger:
         last = self.last_life(generation)
         return last is not None and last.event is Event.LINGERING
 
-    @property
+    @cached_property
     def lingering(self) -> list[Entry]:
         """Lingering generations by the entry that says so, oldest first."""
-        lives = [self.last_life(generation) for generation in self.generations]
-        return sorted((life for life in lives if life and life.event is Event.LINGERING), key=lambda life: life.at)
+        lives = self._lives.values()
+        return sorted((life for life in lives if life.event is Event.LINGERING), key=lambda life: life.at)
 
     @cached_property
     def generations(self) -> list[int]:
@@ -220,7 +233,7 @@ class Ledger:
     def next_generation(self) -> int:
         return 1 + max(self.generations, default=0)
 
-    @property
+    @cached_property
     def flips(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.event is Event.APPLIED]
 
