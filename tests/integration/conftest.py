@@ -128,7 +128,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         kafka_port=loopback.pick_free_port(),
         linger_seconds=6,
         probation_seconds=20,
-        ready_deadline_seconds=120,
+        ready_deadline_seconds=200,
     )
     stack = Stack(settings)
     send_before_the_first_boot(stack)

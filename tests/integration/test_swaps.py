@@ -80,7 +80,7 @@ def send(stack: Stack, swap_id: str | None = None, **fields: object) -> None:
     publish(stack.kafka, stack.settings.control_topic, value, "cli:test")
 
 
-def outcome_of(stack: Stack, swap_id: str, seconds: float = 150) -> Event:
+def outcome_of(stack: Stack, swap_id: str, seconds: float = 240) -> Event:
     eventually(lambda: swap_id in ledger_of(stack).outcomes, seconds, 0.5)
     return ledger_of(stack).outcomes[swap_id].event
 
@@ -277,22 +277,6 @@ def test_a_topic_deleted_while_its_generation_starts_fails_the_swap(stack: Stack
     assert outcome_of(stack, "doomed") is Event.FAILED
     assert_removed(stack, doomed)
     assert stack.status()["usersTopic"] == "users-a"
-
-
-def test_a_generation_that_never_gets_ready_fails_at_its_deadline(stack: Stack) -> None:
-    before = stack.status()["generation"]
-    send(stack, "hung", joinType="natural")
-    hung = wait_for(stack, "hung", Event.STARTING)
-    pid = driver_pid(stack, hung)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        assert outcome_of(stack, "hung") is Event.FAILED
-        assert "deadline" in ledger_of(stack).outcomes["hung"].detail
-        assert stack.status()["generation"] == before
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert_removed(stack, hung)
-    eventually(lambda: stack.api.run_state(DAG_ID, f"generation-{hung}") == "failed", 60, 1)
 
 
 def test_an_old_driver_that_hangs_is_retired_by_others_and_cannot_write_when_it_wakes(stack: Stack) -> None:

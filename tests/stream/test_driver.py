@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -131,6 +133,35 @@ def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
     ready = [entry for entry in DeltaBook(layout).ledger().entries if entry.event is Event.READY]
     assert [entry.swapId for entry in ready] == ["first", "second", "third"]
     assert all("equal the batch join" in entry.detail for entry in ready)
+    assert_clean(spark, settings, 1)
+
+
+def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_nothing(
+    spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
+) -> None:
+    layout = settings.layout
+    hurried = settings.model_copy(update={"ready_deadline_seconds": 20})
+    topics.send(draw_events(seed=15, count=100))
+    ask(settings, topics, "first", "left", "earliest")
+    with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as active:
+        eventually(lambda: (status := read_status(layout)) and status.generation == 1)
+        ask(hurried, topics, "hung", "asof", "earliest")
+        with running_driver(settings, topics, tmp_path, generation=2, join_type="asof") as hung:
+            pid = settings.workspace.driver_pid(2)
+            stopped = int(eventually(lambda: pid.exists() and pid.read_text()))
+            os.kill(stopped, signal.SIGSTOP)
+            eventually(lambda: Event.FAILED in events_of(layout, "hung"))
+            assert "deadline" in DeltaBook(layout).ledger().outcomes["hung"].detail
+            os.kill(stopped, signal.SIGCONT)
+            assert hung.wait() in (0, FENCED), hung.tail()
+        assert events_of(layout, "hung")[-2:] == [Event.FAILED, Event.RETIRED]
+        assert not Path(layout.checkpoint(2)).exists()
+        for name in ("users", "accounts", "joined"):
+            assert store.read_rows(layout, name, generation=2) == []
+        topics.send(draw_events(seed=16, count=50))
+        eventually(lambda: active.has_read(150))
+        active.ask_to_stop()
+        assert active.wait() == STOPPED
     assert_clean(spark, settings, 1)
 
 
