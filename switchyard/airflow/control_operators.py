@@ -56,6 +56,9 @@ class CommandOperator(BaseOperator):
 
         kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
         settled, run = self.work(load_settings(), kafka, context)
+        if run is not None and context["ti"].get_dr_count(dag_id=GENERATION_DAG, run_ids=[run.run_id]):
+            self.log.info("Run %s is there already; its driver is on its way.", run.run_id)
+            run = None
         if run is not None:
             settled = settled | {"run": run.run_id, "generation": run.conf["generation"]}
         if settled:
@@ -66,12 +69,8 @@ class CommandOperator(BaseOperator):
         return settled
 
     def _start(self, run: Run, context: Context) -> None:
-        ti = context["ti"]
-        ti.xcom_push(key=RUN_ID_KEY, value=run.run_id)
-        ti.xcom_push(key=StartedRunLink().xcom_key, value=run_url(run.run_id))
-        if ti.get_dr_count(dag_id=GENERATION_DAG, run_ids=[run.run_id]):
-            self.log.info("Run %s exists already.", run.run_id)
-            return
+        context["ti"].xcom_push(key=RUN_ID_KEY, value=run.run_id)
+        context["ti"].xcom_push(key=StartedRunLink().xcom_key, value=run_url(run.run_id))
         raise DagRunTriggerException(
             trigger_dag_id=GENERATION_DAG,
             dag_run_id=run.run_id,
