@@ -195,11 +195,21 @@ def measure(settings: Settings, folder: Path, traffic: Traffic, swaps: int, bare
             bare.append(measure_bare(settings, folder, len(bare)))
             print(f"bare job {bare[-1][0]:.1f} s, stop and resubmit {bare[-1][1]:.1f} s", flush=True)
         done.append(swap_once(settings, reader, number))
-        lost += len(traffic.find_lost(done[-1]["generation"], done[-1]["usersTopic"]))
+        lost += count_lost(traffic, done[-1])
         print(f"swap {number + 1}: flip {done[-1]['flip']:.1f} s, first row {done[-1]['firstRow']:.1f} s", flush=True)
     stop.set()
     thread.join()
     return summarise(done, bare, reader, traffic, lost)
+
+
+def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
+    """Events that never came into the new generation; what is on its way gets time to arrive."""
+    until, deadline = datetime.now(UTC), time.monotonic() + 60
+    while lost := traffic.find_lost(swap["generation"], swap["usersTopic"], until):
+        if time.monotonic() > deadline:
+            return len(lost)
+        time.sleep(1)
+    return 0
 
 
 def summarise(

@@ -76,8 +76,8 @@ class Traffic:
         before = [entry.generation for entry in flips if entry.at < moment][-1:]
         return before + [entry.generation for entry in flips if entry.at >= moment]
 
-    def find_lost(self, generation: int, users_topic: str) -> list[Delivery]:
-        """Events sent to the new topic after the command was accepted that are not in the generation's table."""
+    def find_lost(self, generation: int, users_topic: str, until: datetime) -> list[Delivery]:
+        """Events sent between the acceptance of the command and a moment that are not in the generation's table."""
         asked = next(
             entry.at
             for entry in DeltaBook(self.layout).ledger().entries
@@ -85,11 +85,8 @@ class Traffic:
         )
         rows = store.read_arrow(self.layout, "users", generation=generation, columns=["partition", "offset"])
         there = set(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
-        since = [item for item in self.delivered if item[0] == users_topic and item[3] > asked]
-        newest = max((at for *_, at in since), default=asked)
-        # What was sent in the last moments may still be on its way through a batch.
-        settled = [item for item in since if (newest - item[3]).total_seconds() > 10]
-        return [item for item in settled if (item[1], item[2]) not in there]
+        sent = [item for item in list(self.delivered) if item[0] == users_topic and asked < item[3] < until]
+        return [item for item in sent if (item[1], item[2]) not in there]
 
 
 @contextmanager
