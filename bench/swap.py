@@ -55,7 +55,7 @@ def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.05) ->
 
 @dataclass
 class Reader:
-    """Reads the newest rows of `final_ui` as fast as it can, and notes when each generation was first seen in them."""
+    """Reads the newest rows of `final_ui` four times a second, and notes when each generation was first seen in them."""
 
     layout: Layout
     first_seen: dict[int, datetime] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Reader:
 
     def read(self, stop: threading.Event) -> None:
         empty_since: float | None = None
-        while not stop.wait(0.05):
+        while not stop.wait(0.25):
             began = time.monotonic()
             rows = self._read_newest()
             if rows:
