@@ -55,7 +55,7 @@ def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.05) ->
 
 @dataclass
 class Reader:
-    """Reads the newest rows of `final_ui` four times a second, and notes when each generation was first seen in them."""
+    """Reads the newest rows of `final_ui` four times a second, and notes when each generation was first seen."""
 
     layout: Layout
     first_seen: dict[int, datetime] = field(default_factory=dict)
