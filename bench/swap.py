@@ -44,7 +44,7 @@ PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
 MOST_SECONDS = 240.0
 
 
-def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.05) -> Any:
+def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.5) -> Any:
     deadline = time.monotonic() + MOST_SECONDS
     while time.monotonic() < deadline:
         if seen := look():
@@ -55,7 +55,7 @@ def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.05) ->
 
 @dataclass
 class Reader:
-    """Reads the newest rows of `final_ui` four times a second, and notes when each generation was first seen."""
+    """Reads the newest rows of `final_ui` twice a second, and notes when each generation was first seen."""
 
     layout: Layout
     first_seen: dict[int, datetime] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Reader:
 
     def read(self, stop: threading.Event) -> None:
         empty_since: float | None = None
-        while not stop.wait(0.25):
+        while not stop.wait(0.5):
             began = time.monotonic()
             rows = self._read_newest()
             if rows:
@@ -112,7 +112,7 @@ def swap_once(settings: Settings, reader: Reader, number: int) -> dict[str, Any]
     generation = outcome.generation
     flipped = book.standing().lastApplied
     wait_for(lambda: generation in reader.first_seen, "the first row of the new generation")
-    wait_for(lambda: not book.ledger().lingering, "the old generation to retire", 0.5)
+    wait_for(lambda: not book.ledger().lingering, "the old generation to retire")
     return {
         "generation": generation,
         "usersTopic": users,
@@ -180,7 +180,7 @@ def run(swaps: int, bare_runs: int) -> dict[str, Any]:
         with running_stack(settings):
             kafka = {"bootstrap.servers": settings.bootstrap}
             ensure_topics(kafka, [topic for pair in PAIRS for topic in pair], 2)
-            with running_traffic(settings.layout, settings.bootstrap, PAIRS) as traffic:
+            with running_traffic(settings.layout, settings.bootstrap, PAIRS, with_reader=False) as traffic:
                 return measure(settings, folder, traffic, swaps, bare_runs)
 
 

@@ -90,9 +90,12 @@ class Traffic:
 
 
 @contextmanager
-def running_traffic(layout: Layout, bootstrap: str, pairs: list[tuple[str, str]]) -> Iterator[Traffic]:
+def running_traffic(
+    layout: Layout, bootstrap: str, pairs: list[tuple[str, str]], with_reader: bool = True
+) -> Iterator[Traffic]:
     traffic, stop = Traffic(layout, bootstrap, pairs), threading.Event()
-    threads = [threading.Thread(target=work, args=(stop,)) for work in (traffic.produce, traffic.read)]
+    works = [traffic.produce, traffic.read] if with_reader else [traffic.produce]
+    threads = [threading.Thread(target=work, args=(stop,)) for work in works]
     for thread in threads:
         thread.start()
     try:
