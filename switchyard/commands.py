@@ -17,6 +17,7 @@ from switchyard.errors import InputError, LostRaceError
 from switchyard.generations import (
     GenerationSpec,
     adopt_draft,
+    find_resumable_spec,
     keep_draft,
     keep_spec,
     load_spec,
@@ -30,7 +31,7 @@ from switchyard.stories import open_book
 from switchyard.swaps import BOOT_ID, Entry, Event, Ledger, Request, Standing, Target
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import Level, tell
-from switchyard.upkeep import Run, fail_build, find_run
+from switchyard.upkeep import Run, fail_build, run_of
 
 MOST_LOOKS = 50
 
@@ -115,11 +116,9 @@ class Desk:
 
     def next_run(self) -> Run | None:
         """The run to start now, with its start position on disk: who accepted the request may have died before."""
-        run = find_run(self.book)
-        request = self.book.ledger().building
-        if run is not None and request is not None:
-            return run if self._has_spec(request) else None
-        return run
+        ledger = self.book.ledger()
+        request = swaps.needs_run(ledger)
+        return run_of(ledger, request) if request is not None and self._has_spec(request) else None
 
     def _has_spec(self, request: Request) -> bool:
         """Writes the spec of a request if it is missing; a request whose topics have gone has failed."""
@@ -186,13 +185,8 @@ class Desk:
         if decision.start != "resume":
             retention = self.settings.state_retention
             return resolve_spec(self.reader, decision.target, decision.start, retention), None
-        generation = swaps.find_resumable(self.book.ledger(), self.book.standing(), decision.target)
-        if generation is None:
-            raise InputError(
-                f"there is no earlier generation of {decision.target} to resume; start from latest or earliest"
-            )
-        require_spec(self.settings.layout, generation)
-        return None, generation
+        ledger, standing = self.book.ledger(), self.book.standing()
+        return None, find_resumable_spec(self.settings.layout, ledger, standing, decision.target).generation
 
     def _roll_back_once(self, swap_id: str, requested_by: str) -> Answer:
         def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
@@ -244,7 +238,7 @@ class Desk:
         )
 
     def _planned(self, decision: Decision, swap_id: str, requested_by: str) -> Answer:
-        plan = make_plan(self.settings, self.reader, decision)
+        plan = make_plan(self.settings, self.reader, self.book, decision)
         entry = Entry(swap_id, Event.PLANNED, None, decision.target, decision.start, requested_by, plan.describe())
         return self._settled(entry, plan)
 

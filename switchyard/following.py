@@ -18,7 +18,7 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
 from switchyard.stories import describe
-from switchyard.swaps import ROLLBACK_PREFIX
+from switchyard.swaps import ROLLBACK_PREFIX, Ledger, is_overdue
 from switchyard.tables.book import DeltaBook
 from switchyard.upkeep import Run
 
@@ -92,15 +92,15 @@ def follow(settings: Settings, swap_id: str, tell: Tell) -> dict[str, Any]:
                 f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG switchyard_control running? "
                 "It will be taken when it runs again; `switchyard history` tells"
             )
-        if entries and not deadline_told and _is_overdue(settings, book, swap_id):
+        if entries and not deadline_told and _is_overdue(ledger, swap_id):
             deadline_told = True
             tell("its deadline is over; it is settled within a minute")
         time.sleep(LOOK_SECONDS)
 
 
-def _is_overdue(settings: Settings, book: DeltaBook, swap_id: str) -> bool:
-    request = book.ledger().find(swap_id)
-    return request is not None and request.deadline is not None and datetime.now(UTC) > request.deadline
+def _is_overdue(ledger: Ledger, swap_id: str) -> bool:
+    request = ledger.find(swap_id)
+    return request is not None and is_overdue(request, datetime.now(UTC))
 
 
 def _kafka(settings: Settings) -> dict[str, str]:

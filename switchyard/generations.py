@@ -14,7 +14,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets
 from switchyard.settings import Settings
-from switchyard.swaps import Target
+from switchyard.swaps import Ledger, Standing, Target, find_resumable
 from switchyard.tables.files import Folder
 
 
@@ -121,6 +121,14 @@ def require_spec(layout: Layout, generation: int) -> GenerationSpec:
     if spec is None:
         raise InputError(f"the checkpoint of generation {generation} was removed, so it cannot be resumed")
     return spec
+
+
+def find_resumable_spec(layout: Layout, ledger: Ledger, standing: Standing, target: Target) -> GenerationSpec:
+    """The spec of the generation that `resume` means."""
+    generation = find_resumable(ledger, standing, target)
+    if generation is None:
+        raise InputError(f"there is no earlier generation of {target} to resume; start from latest or earliest")
+    return require_spec(layout, generation)
 
 
 def remove_checkpoint(layout: Layout, generation: int) -> None:

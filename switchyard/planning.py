@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from switchyard import swaps
 from switchyard.control import Decision, Kind
-from switchyard.errors import InputError
-from switchyard.generations import require_spec, resolve_spec
+from switchyard.generations import find_resumable_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
-from switchyard.offsets import Offsets, count_records, from_json
+from switchyard.offsets import count_records, from_json
+from switchyard.protocol import Book
 from switchyard.settings import Settings
 from switchyard.swaps import Event, Ledger
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import best_rate, newest_progress
 
 # Without a swap or a batch to go by yet: what was measured on two cores.
@@ -52,23 +50,17 @@ class Plan:
         )
 
 
-def make_plan(settings: Settings, reader: TopicReader, decision: Decision) -> Plan:
-    book = DeltaBook(settings.layout)
+def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Decision) -> Plan:
     ledger, standing, target = book.ledger(), book.standing(), decision.target
-    generation: int | None = ledger.next_generation
-    starts: Offsets = {}
-    if decision.start == "resume" and decision.kind is Kind.SWAP:
-        generation = swaps.find_resumable(ledger, standing, target)
-        if generation is None:
-            raise InputError(f"there is no earlier generation of {target} to resume; start from latest or earliest")
-        starts = require_spec(settings.layout, generation).startOffsets
-        progress = newest_progress(settings.layout, generation)
-        starts = from_json(progress.endOffsets) if progress and progress.endOffsets else starts
-        spec = resolve_spec(reader, target, "latest")
-    else:
-        spec = resolve_spec(reader, target, "latest" if decision.start == "resume" else decision.start)
-        starts = spec.startOffsets
     is_swap = decision.kind is Kind.SWAP
+    generation = ledger.next_generation
+    spec = resolve_spec(reader, target, "latest" if decision.start == "resume" else decision.start)
+    starts = spec.startOffsets
+    if decision.start == "resume" and is_swap:
+        resumed = find_resumable_spec(settings.layout, ledger, standing, target)
+        generation = resumed.generation
+        progress = newest_progress(settings.layout, generation)
+        starts = from_json(progress.endOffsets) if progress and progress.endOffsets else resumed.startOffsets
     records = max(0, count_records(starts, spec.readyOffsets)) if is_swap else 0
     seconds = estimate_seconds(settings, ledger, records) if is_swap else 0.0
     warnings = []

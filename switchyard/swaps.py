@@ -328,7 +328,7 @@ def number_to_bar(ledger: Ledger, standing: Standing, now: datetime) -> int | No
     late = [
         request.number
         for request in ledger.open_requests
-        if request.number not in (standing.flipped, 0)
+        if request.number != standing.flipped
         and request.number > standing.barred
         and (request is not newest or is_overdue(request, now))
         and not _is_there_already(ledger, standing, request)
@@ -351,7 +351,7 @@ def settlements(
         if outcome is None:
             break
         found.append(outcome)
-    return found + _newly_lingering(ledger, standing, found)
+    return found + _newly_lingering(ledger, standing)
 
 
 def _outcome(ledger: Ledger, standing: Standing, request: Request, now: datetime, reason: str | None) -> Entry | None:
@@ -376,14 +376,11 @@ def _moment(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else "never"
 
 
-def _newly_lingering(ledger: Ledger, standing: Standing, outcomes: list[Entry]) -> list[Entry]:
+def _newly_lingering(ledger: Ledger, standing: Standing) -> list[Entry]:
     found = []
-    just_applied = {entry.generation for entry in outcomes if entry.event is Event.APPLIED}
     for generation in ledger.generations:
         last = ledger.last_life(generation)
         if generation == standing.generation or last is None or last.event is not Event.APPLIED:
-            continue
-        if generation in just_applied:
             continue
         request = ledger.find(last.swapId)
         if request is not None:

@@ -75,14 +75,8 @@ def clean_up(layout: Layout, book: Book, generation: int) -> None:
     protocol.close_abandoned(book, generation, detail)
 
 
-def find_run(book: Book) -> Run | None:
-    """The run to start now, if a request has no driver yet. Its id is the same however often it is asked for."""
-    ledger = book.ledger()
-    request = swaps.needs_run(ledger)
-    return None if request is None else run_of(ledger, request)
-
-
 def run_of(ledger: Ledger, request: Request) -> Run:
+    """The run of a request. Its id is the same however often it is asked for."""
     target = request.target
     return Run(
         run_id=swaps.run_id_of(ledger, request),
