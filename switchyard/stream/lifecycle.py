@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from switchyard import protocol, swaps
 from switchyard.errors import FencedError, SwitchyardError
-from switchyard.generations import GenerationSpec
+from switchyard.generations import GenerationSpec, remove_checkpoint
 from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
@@ -81,6 +81,15 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         if swaps.is_abandoned(book.ledger(), spec.generation):
             clean_up(layout, book, spec.generation)
         raise
+    finally:
+        _leave_nothing(layout, book, spec.generation)
+
+
+def _leave_nothing(layout: Layout, book: DeltaBook, generation: int) -> None:
+    """Somebody else may have closed this build and removed its checkpoint while the query was still writing it."""
+    ledger = book.ledger()
+    if ledger.is_retired(generation) and not ledger.was_active(generation):
+        remove_checkpoint(layout, generation)
 
 
 def _stream(
@@ -157,6 +166,7 @@ def _watching_for_an_early_end(settings: Settings, request: Request) -> Iterator
             if swaps.must_stop(book.ledger(), request):
                 if swaps.is_abandoned(book.ledger(), generation):
                     clean_up(settings.layout, book, generation)
+                _leave_nothing(settings.layout, book, generation)
                 settings.workspace.driver_pid(generation).unlink(missing_ok=True)
                 log.info("generation %s is over before its session has started", generation)
                 os._exit(End.RETIRED.value)

@@ -62,8 +62,15 @@ class Folder:
         return sorted(f"{relative}/{info.base_name}" for info in infos if info.extension == "parquet")
 
     def delete_folder(self, relative: str) -> None:
-        if self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.Directory:
-            self.filesystem.delete_dir(self.full(relative))
+        """Also when somebody is still writing into it: what came while it was removed is removed again."""
+        for is_last in (False, False, True):
+            if self.filesystem.get_file_info(self.full(relative)).type != pafs.FileType.Directory:
+                return
+            try:
+                self.filesystem.delete_dir(self.full(relative))
+            except OSError:
+                if is_last:
+                    raise
 
     def delete_file(self, relative: str) -> None:
         if self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.File:

@@ -23,6 +23,7 @@ from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
+from switchyard.upkeep import keep_up
 from tests.events import FIRST_MS, draw_events
 from tests.stream.driver import running_driver
 from tests.topics import Topics
@@ -152,6 +153,10 @@ def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_not
             os.kill(stopped, signal.SIGSTOP)
             eventually(lambda: Event.FAILED in events_of(layout, "hung"))
             assert "deadline" in DeltaBook(layout).ledger().outcomes["hung"].detail
+            keep_up(settings, DeltaBook(layout))
+            assert DeltaBook(layout).ledger().is_retired(2)
+            # As if its query had written once more between the removal and its end.
+            Path(layout.checkpoint(2), "offsets").mkdir(parents=True)
             os.kill(stopped, signal.SIGCONT)
             assert hung.wait() in (0, FENCED), hung.tail()
         assert events_of(layout, "hung")[-2:] == [Event.FAILED, Event.RETIRED]
