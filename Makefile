@@ -12,7 +12,7 @@ CODE := switchyard tools tests dags jobs plugins bench
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## make the environment: Java, .venv, jars
+setup: ## make the environment: Java, .venv, jars, class archive
 	@$(SETUP)
 
 run: setup ## start broker, Airflow and a demo, and say when joined rows flow

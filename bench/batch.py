@@ -32,7 +32,7 @@ from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
-from switchyard.local.jars import spark_jars
+from switchyard.local.jars import delta_jars, spark_jars
 from switchyard.local.java import find_java
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_generation
@@ -49,7 +49,7 @@ WARM_UP = 3
 def start_spark(settings: Settings) -> SparkSession:
     os.environ.update(PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java().path))
     conf = session_conf(settings) | {
-        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.jars": ",".join(map(str, [*spark_jars(), *delta_jars()])),
         "spark.driver.memory": "3g",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -31,10 +31,11 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import PROJECT, Layout
 from switchyard.local import loopback
+from switchyard.local.jars import spark_jars
 from switchyard.local.java import find_java
 from switchyard.local.jobs import submit_command
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest, submit_arguments, submit_environment
+from switchyard.submission import GenerationRequest, spark_conf, submit_arguments, submit_environment
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import newest_progress
@@ -125,12 +126,12 @@ def swap_once(settings: Settings, reader: Reader, number: int) -> dict[str, Any]
 def bare_job(
     settings: Settings, kafka: Path, generation: int, pair: tuple[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The job itself, without Switchyard around it."""
+    """The job itself, without Switchyard around it: a plain spark-submit, without the class archive of set-up."""
     arguments = submit_arguments(GenerationRequest(generation, *pair, "inner", "latest"), kafka)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port)}
     process = subprocess.Popen(
-        submit_command(settings, "stream_generation.py", arguments),
+        submit_command(settings, "stream_generation.py", arguments, spark_conf(settings.spark_master, spark_jars())),
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+CLASS_PATH = "spark.driver.extraClassPath"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,19 @@ def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list
     ]
 
 
-def spark_conf(master: str) -> dict[str, str]:
-    """What must be fixed before the session exists; the job's session builder sets the rest."""
+def spark_conf(master: str, jars: Sequence[Path], archive: Path | None = None) -> dict[str, str]:
+    """What must be fixed before the session exists; the job's session builder sets the rest.
+
+    On one machine the jars are on the class path of the only JVM, where its class archive can hold them too.
+    """
     if not master.startswith("local"):
-        return {}
-    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-
-
-def join_jars(jars: Iterable[Path]) -> str:
-    return ",".join(str(jar) for jar in jars)
+        return {"spark.jars": ",".join(map(str, jars))}
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        CLASS_PATH: ":".join(map(str, jars)),
+    }
+    return conf | ({JAVA_OPTIONS: f"-XX:SharedArchiveFile={archive}"} if archive else {})
 
 
 def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -> dict[str, str]:

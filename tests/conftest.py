@@ -51,7 +51,7 @@ def spark() -> Iterator[SparkSession]:
     """One local session configured like the driver's, with Delta's own reader on top to check our tables by."""
     from pyspark.sql import SparkSession
 
-    from switchyard.local.jars import spark_jars
+    from switchyard.local.jars import delta_jars, spark_jars
     from switchyard.local.java import find_java
     from switchyard.settings import Settings
     from switchyard.stream.session import session_conf
@@ -61,7 +61,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.jars": ",".join(map(str, [*spark_jars(), *delta_jars()])),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,4 +1,5 @@
-"""The project's environment: Java, .venv with the pinned packages and the project itself, and the jars.
+"""The project's environment: Java, .venv with the pinned packages and the project itself, the jars,
+and the class archive of the driver.
 
 Only the standard library. A stamp inside .venv says what it was made from, so that a set-up with nothing to
 do ends at once and needs no network.
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
-from switchyard.local import jars
+from switchyard.local import class_archive, jars
 from tools.java_package import ensure_java
 from tools.steps import run_step
 
@@ -69,6 +70,16 @@ def prepare(dev: bool) -> None:
             _install_packages(dev or bool(read_stamp().development), log)
         if not jars.is_complete(jars.cache_dir()):
             run_step("fetching the jars of Spark, Delta and Kafka", [PYTHON, "-m", "switchyard.local.jars"], log)
+        if not class_archive.is_current():
+            _make_archive(log)
+
+
+def _make_archive(log: Path) -> None:
+    """Drivers start without it too, only later, so a failure here is told and no reason to stop."""
+    try:
+        run_step("writing the class archive of the driver", [PYTHON, "-m", "switchyard.local.training"], log)
+    except SwitchyardError as error:
+        print(f"set-up: going on without it, drivers will start more slowly: {error}", file=sys.stderr)
 
 
 def is_current(stamp: Stamp, dev: bool) -> bool:

@@ -22,8 +22,6 @@ from switchyard.airflow.defaults import KAFKA_CONNECTION
 from switchyard.settings import Settings, load_settings
 from switchyard.submission import (
     GenerationRequest,
-    join_jars,
-    spark_conf,
     submit_arguments,
     submit_environment,
 )
@@ -120,10 +118,8 @@ class GenerationSubmitOperator(SparkSubmitOperator):
 
     def _prepare(self, settings: Settings, request: GenerationRequest) -> None:
         """Resolved here and not in the DAG: parsing must neither search for Java nor list jars."""
-        from switchyard.local.jars import spark_jars
         from switchyard.local.java import find_java
 
-        self.jars = join_jars(spark_jars())
         self.env_vars = submit_environment(os.environ, Path(sys.executable), find_java().path)
         self.application_args = submit_arguments(
             request, settings.workspace.kafka_properties(request.generation, os.getpid())
@@ -131,17 +127,18 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         self.name = f"switchyard-generation-{request.generation}"
 
     def _build_hook(self, settings: Settings, request: GenerationRequest) -> GenerationSubmitHook:
+        from switchyard.local.jobs import job_conf
+
         hook = GenerationSubmitHook(
             driver_pid_file=settings.workspace.driver_pid(request.generation),
             conf=self.conf,
             conn_id=self._conn_id,
-            jars=self.jars,
             driver_memory=settings.driver_memory,
             name=self.name,
             application_args=self.application_args,
             env_vars=self.env_vars,
         )
-        hook.apply_conf(spark_conf(hook.master))
+        hook.apply_conf(job_conf(hook.master))
         return hook
 
     @contextmanager

@@ -15,7 +15,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.kafka.topics import TopicReader
 from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
-from switchyard.local.jars import broker_jars, spark_jars
+from switchyard.local.jars import broker_jars, delta_jars, spark_jars
 from switchyard.local.java import find_java
 from switchyard.local.state import find_supervisor
 from switchyard.overview import describe_status
@@ -39,7 +39,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     running = find_supervisor(settings.workspace) is not None
     yield _guard("python", lambda: _python())
     yield _guard("java", lambda: f"Java {find_java().version} in {find_java().path}")
-    yield _guard("jars", lambda: f"{len(spark_jars())} for Spark, {len(broker_jars())} for the broker")
+    yield _guard("jars", lambda: f"{len(spark_jars() + delta_jars())} for Spark, {len(broker_jars())} for the broker")
     yield _guard("disk", lambda: _disk(settings))
     yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", running)
     if settings.kafka_bootstrap is None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 # Named one by one: one jar's parent cannot be resolved everywhere, and Spark has most dependencies itself.
-SPARK = (
+DELTA = (
     "io.delta:delta-spark_4.2_2.13:4.4.0",
     "io.delta:delta-storage:4.4.0",
     "io.delta:delta-kernel-api:4.4.0",
@@ -17,6 +17,8 @@ SPARK = (
     "io.delta:delta-kernel-unitycatalog:4.4.0",
     "io.unitycatalog:unitycatalog-client:0.6.0",
     "io.unitycatalog:unitycatalog-hadoop:0.6.0",
+)
+SPARK = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     # 4.0.0 on purpose: newer ones are not everywhere, and it lacks only delegation tokens under Spark 4.2.
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -26,7 +28,7 @@ SPARK = (
 BROKER = ("org.apache.kafka:kafka_2.13:4.3.1",)
 # The broker logs through slf4j 1.7; this binds it to the log4j that it brings.
 BROKER_LOGGING = ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",)
-GROUPS = {"spark": (SPARK, ()), "broker": (BROKER_LOGGING, BROKER)}
+GROUPS = {"spark": (SPARK, ()), "delta": (DELTA, ()), "broker": (BROKER_LOGGING, BROKER)}
 
 _OFFLINE = ("UnknownHostException", "ConnectException", "SocketTimeoutException", "NoRouteToHostException")
 _UNREACHABLE = (*_OFFLINE, "SSLHandshakeException", "Connection refused", "Server access error", "Host ")

@@ -42,7 +42,13 @@ def cache_dir() -> Path:
 
 
 def spark_jars() -> list[Path]:
+    """What every job needs: Spark's way to Kafka."""
     return _list_jars("spark")
+
+
+def delta_jars() -> list[Path]:
+    """Spark's own Delta, for jobs that run its commands; the stream reads and writes the tables without it."""
+    return _list_jars("delta")
 
 
 def broker_jars() -> list[Path]:

@@ -5,30 +5,37 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import PROJECT
+from switchyard.local.class_archive import find_archive
 from switchyard.local.jars import spark_jars
 from switchyard.local.java import find_java
 from switchyard.settings import Settings
-from switchyard.submission import join_jars, spark_conf, submit_environment
+from switchyard.submission import spark_conf, submit_environment
 
 
-def submit_command(settings: Settings, job: str, arguments: list[str]) -> list[str]:
-    conf = [f"--conf={key}={value}" for key, value in spark_conf(settings.spark_master).items()]
+def submit_command(
+    settings: Settings, job: str, arguments: list[str], conf: Mapping[str, str] | None = None
+) -> list[str]:
+    conf = job_conf(settings.spark_master) if conf is None else conf
     return [
         str(Path(sys.executable).parent / "spark-submit"),
         "--master",
         settings.spark_master,
         "--driver-memory",
         settings.driver_memory,
-        "--jars",
-        join_jars(spark_jars()),
-        *conf,
+        *(f"--conf={key}={value}" for key, value in conf.items()),
         str(PROJECT / "jobs" / job),
         *arguments,
     ]
+
+
+def job_conf(master: str) -> dict[str, str]:
+    """How a job is submitted here: with the jars and the class archive of this clone."""
+    return spark_conf(master, spark_jars(), find_archive())
 
 
 def run_job(settings: Settings, job: str, arguments: list[str], log: Path) -> int:

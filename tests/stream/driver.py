@@ -13,10 +13,10 @@ from pathlib import Path
 
 from switchyard.kafka.client import write_properties
 from switchyard.layout import PROJECT, Layout
-from switchyard.local.jars import spark_jars
 from switchyard.local.java import find_java
+from switchyard.local.jobs import job_conf
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest, join_jars, spark_conf, submit_arguments, submit_environment
+from switchyard.submission import GenerationRequest, submit_arguments, submit_environment
 from switchyard.tables.progress import newest_progress
 from tests.topics import Topics
 
@@ -70,8 +70,8 @@ def running_driver(
     request = GenerationRequest(generation, topics.users, topics.accounts, join_type, "earliest")
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
-        *("--master", "local[2]", "--driver-memory", "1g", "--jars", join_jars(spark_jars())),
-        *[f"--conf={key}={value}" for key, value in spark_conf("local[2]").items()],
+        *("--master", "local[2]", "--driver-memory", "1g"),
+        *[f"--conf={key}={value}" for key, value in job_conf("local[2]").items()],
         str(CRASHING_JOB if crash else JOB),
         *submit_arguments(request, properties),
     ]

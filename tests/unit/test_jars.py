@@ -58,7 +58,7 @@ def test_a_jar_that_nobody_locked_is_refused(folder: Path) -> None:
 
 def test_missing_jars_say_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHYARD_CACHE", str(tmp_path))
-    for listing in (jars.spark_jars, jars.broker_jars):
+    for listing in (jars.spark_jars, jars.delta_jars, jars.broker_jars):
         with pytest.raises(SwitchyardError, match="run make setup"):
             listing()
 

@@ -1,0 +1,104 @@
+"""Makes the class archive of the driver: a real generation runs against a real broker until it is active, and its
+JVM writes at its end what it has loaded. Run as a module; set-up does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from switchyard.errors import SwitchyardError
+from switchyard.kafka.client import write_properties
+from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.topics import ensure_topics
+from switchyard.local import class_archive, jars, loopback, sessions
+from switchyard.local.broker import Broker
+from switchyard.local.java import find_java
+from switchyard.local.jobs import submit_command
+from switchyard.settings import Settings
+from switchyard.submission import JAVA_OPTIONS, GenerationRequest, spark_conf, submit_arguments, submit_environment
+from switchyard.tables.status import read_status
+
+MOST_SECONDS = 240.0
+RECORDS_A_SECOND = 200.0
+
+
+def ensure_archive() -> None:
+    if class_archive.is_current():
+        return
+    with tempfile.TemporaryDirectory(prefix="archive-", dir=jars.cache_dir(), ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        made = folder / "driver.jsa"
+        port = loopback.pick_free_port()
+        settings = Settings(root=str(folder / "root"), home=folder / "home", kafka_port=port, kafka_bootstrap=None)
+        broker = Broker(folder / "broker", port)
+        broker.start()
+        try:
+            broker.wait_until_ready()
+            _fill_topics(settings)
+            _run_driver(settings, folder / "kafka.properties", made)
+        finally:
+            broker.stop()
+        class_archive.put_in_place(made)
+
+
+def _fill_topics(settings: Settings) -> None:
+    kafka = {"bootstrap.servers": settings.bootstrap}
+    ensure_topics(kafka, [settings.users_topic, settings.accounts_topic], 1)
+    produce_demo(
+        kafka,
+        users_topic=settings.users_topic,
+        accounts_topic=settings.accounts_topic,
+        rate=RECORDS_A_SECOND,
+        seconds=1,
+        tell=lambda sent, seconds: None,
+    )
+
+
+def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:
+    """As every driver runs, with an order to its JVM to write the archive at its end."""
+    write_properties(properties, {"bootstrap.servers": settings.bootstrap})
+    conf = spark_conf("local[2]", jars.spark_jars()) | {JAVA_OPTIONS: f"-XX:ArchiveClassesAtExit={archive}"}
+    request = GenerationRequest(1, settings.users_topic, settings.accounts_topic, "left", "earliest")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")}
+    environment |= submit_environment(environment, Path(sys.executable), find_java().path)
+    environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_HOME": str(settings.home)}
+    command = submit_command(settings, "stream_generation.py", submit_arguments(request, properties), conf)
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        _wait_until_active(settings, process)
+        sessions.send([int(settings.workspace.driver_pid(1).read_text())], signal.SIGTERM)
+        process.wait(MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise SwitchyardError("the driver that was to write its class archive did not end.") from None
+    finally:
+        sessions.end_sessions([process.pid], 5)
+    if not archive.exists():
+        raise SwitchyardError("the JVM of the driver wrote no class archive.")
+
+
+def _wait_until_active(settings: Settings, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + MOST_SECONDS
+    while read_status(settings.layout) is None:
+        if process.poll() is not None:
+            raise SwitchyardError(f"the driver ended with exit code {process.returncode} before it was active.")
+        if time.monotonic() > deadline:
+            raise SwitchyardError(f"the driver was not active within {MOST_SECONDS:g} s.")
+        time.sleep(0.5)
+
+
+def main() -> int:
+    try:
+        ensure_archive()
+    except (SwitchyardError, OSError) as error:
+        print(f"switchyard: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
