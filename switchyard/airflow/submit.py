@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
 
+from switchyard.airflow.batch_jobs import JobSubmitHook
 from switchyard.airflow.defaults import KAFKA_CONNECTION
 from switchyard.settings import Settings, load_settings
 from switchyard.submission import (
@@ -31,7 +31,7 @@ STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 KILL_PATIENCE_SECONDS = 4.0
 
 
-class GenerationSubmitHook(SparkSubmitHook):
+class GenerationSubmitHook(JobSubmitHook):
     """Runs spark-submit in a session of its own, and stops the Python driver, not the JVM around it."""
 
     def __init__(self, *, driver_pid_file: Path, **kwargs: Any) -> None:
@@ -43,13 +43,6 @@ class GenerationSubmitHook(SparkSubmitHook):
     def exit_code(self) -> int | None:
         process = self._submit_sp
         return None if process is None else process.returncode
-
-    @property
-    def master(self) -> str:
-        return str(self._connection["master"])
-
-    def apply_conf(self, conf: dict[str, str]) -> None:
-        self._conf = {**conf, **self._conf}
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """A session of its own: Airflow kills the task's process group, and a batch must not die half-way."""
