@@ -18,8 +18,8 @@ control message. What is left empty stays as it is; if nothing would change, `st
 from the same checkpoint; every batch is written once. A run whose swap was rejected, superseded or has failed
 does nothing when it is cleared: send the command again, or trigger a new run.
 
-**How to stop it.** Mark `stream` as failed or successful: the driver finishes its batch and ends. A
-replaced generation ends by itself, and its run turns green.
+**How to stop it.** Mark `stream` as successful: the driver finishes its batch and ends. Marked as failed, the active
+generation is started again by `switchyard_health`. A replaced generation ends by itself, and its run turns green.
 
 **When it fails.**
 - `stream` is red at once: the request was rejected, or the new generation failed before its flip. The last
@@ -28,8 +28,8 @@ replaced generation ends by itself, and its run turns green.
   Read the end of the log of the last try. Most often the broker cannot be reached, or Kafka no longer holds
   records the checkpoint still needs.
 - `stream` is skipped: nothing was to be done, the swap was superseded, or a newer attempt has taken over.
-- `close` is red after a long life: the stream was given up. Mend the cause, then clear `stream` with its
-  downstream tasks, or roll back with `switchyard_rollback`.
+- `close` is red after a long life: the stream was given up. `switchyard_health` starts another run for it. Mend the
+  cause, or roll back with `switchyard_rollback`.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
         run_status,
         "the active generation, its lag, rate and health; exit 1 when unhealthy",
     )
+    _add(commands, "health", run_health, "every health check with its verdict; exit 1 when one is not met")
     swap = _add(commands, "swap", run_swap, "send a control message: join other topics, or in another way")
     _add_target(swap)
     swap.add_argument("--id", help="idempotency key: the same id again is the same command")
@@ -159,6 +160,19 @@ def run_status(settings: Settings, options: argparse.Namespace) -> int:
     else:
         print_pairs(status)
     return 0 if status["healthy"] else 1
+
+
+def run_health(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.inspection import inspect_all
+
+    verdicts = inspect_all(settings, {"bootstrap.servers": settings.bootstrap})
+    if options.json:
+        rows = [{"check": verdict.check, "level": verdict.level, "text": verdict.text} for verdict in verdicts]
+        print_json({"healthy": not any(verdict.is_incident for verdict in verdicts), "checks": rows})
+    else:
+        for verdict in verdicts:
+            print(f"{verdict.level:13}  {verdict.check:9}  {verdict.text}")
+    return 1 if any(verdict.is_incident for verdict in verdicts) else 0
 
 
 def run_swap(settings: Settings, options: argparse.Namespace) -> int:

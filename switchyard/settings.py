@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from switchyard.control import Policy
 from switchyard.errors import InputError
+from switchyard.health import Limits
 from switchyard.layout import Layout, Workspace
 from switchyard.swaps import Rules, Target
 
@@ -60,6 +61,16 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = Field(5, gt=0, description="An idle driver reports progress this often.")
     stale_seconds: float = Field(15, gt=0, description="An older heartbeat is reported as unhealthy.")
 
+    hung_seconds: float = Field(45, gt=0, description="A driver that is silent for so long is started again.")
+    stuck_seconds: float = Field(
+        120, gt=0, description="A driver that commits no batch for so long while records wait is started again."
+    )
+    lost_seconds: float = Field(300, gt=0, description="What was not mended for so long needs a person.")
+    least_free_gigabytes: float = Field(1, ge=0, description="Less free disk space needs a person.")
+    reject_alert_share: float = Field(
+        0.5, gt=0, le=1, description="A greater share of rejected records needs a person."
+    )
+
     max_offsets_per_trigger: int = Field(
         500_000, gt=0, description="Most records one micro-batch takes from one topic."
     )
@@ -96,6 +107,19 @@ class Settings(BaseSettings):
             dwell=timedelta(seconds=self.min_dwell_seconds),
             probation=timedelta(seconds=self.probation_seconds),
             silence=timedelta(seconds=self.stale_seconds),
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """What the health checks need to know."""
+        return Limits(
+            stale=timedelta(seconds=self.stale_seconds),
+            hung=timedelta(seconds=self.hung_seconds),
+            stuck=timedelta(seconds=self.stuck_seconds),
+            starting=timedelta(seconds=self.ready_deadline_seconds),
+            lost=timedelta(seconds=self.lost_seconds),
+            least_free_bytes=int(self.least_free_gigabytes * 2**30),
+            reject_share=self.reject_alert_share,
         )
 
     @property

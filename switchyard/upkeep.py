@@ -93,6 +93,14 @@ def run_of(ledger: Ledger, request: Request) -> Run:
     )
 
 
+def run_of_life(ledger: Ledger, generation: int) -> Run | None:
+    """The run in which a generation's driver lives: that of its newest request that was given one."""
+    requests = ledger.requests_of(generation)
+    started = [request for request in requests if ledger.has(request.swapId, Event.STARTING)]
+    chosen = (started or requests)[-1:]
+    return run_of(ledger, chosen[0]) if chosen else None
+
+
 def fail_build(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
     """A driver ended before the flip: the swap has failed, unless there is nothing to fall back to."""
     request = book.ledger().find(swap_id)

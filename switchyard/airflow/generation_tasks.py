@@ -140,8 +140,10 @@ def close_from_run(context: Context) -> dict[str, Any]:
     return found
 
 
-def stream_state(dag_id: str, run_id: str) -> str:
+def stream_state(dag_id: str, run_id: str) -> str | None:
+    """The state of the task that keeps a driver alive; None when there is no such run."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, task_ids=["stream"], run_ids=[run_id])
-    return str(states.get(run_id, {}).get("stream", "unknown"))
+    state = states.get(run_id, {}).get("stream")
+    return None if state is None else str(state)

@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
 
 from switchyard.airflow.batch_jobs import JobSubmitHook
 from switchyard.airflow.defaults import KAFKA_CONNECTION
+from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.settings import Settings, load_settings
 from switchyard.submission import (
     GenerationRequest,
@@ -47,6 +48,14 @@ class GenerationSubmitHook(JobSubmitHook):
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """A session of its own: Airflow kills the task's process group, and a batch must not die half-way."""
         return super().submit(application, start_new_session=True, **kwargs)
+
+    def end_hung(self, silence_seconds: float) -> None:
+        """A driver that does not look around any more will not answer a polite request either."""
+        process = self._submit_sp
+        if process is not None and process.poll() is None:
+            self.log.warning("The driver was silent for %.0f s; it is ended and started again.", silence_seconds)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def on_kill(self) -> None:
         process = self._submit_sp
@@ -95,7 +104,8 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         self._hook = hook
         with self._kafka_properties(settings, request.generation, kafka):
             try:
-                hook.submit(self.application)
+                with watching(self._pulse(settings, request.generation), hook.end_hung):
+                    hook.submit(self.application)
             except AirflowException:
                 if hook.was_killed:
                     raise
@@ -108,6 +118,9 @@ class GenerationSubmitOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         if self._hook is not None:
             self._hook.on_kill()
+
+    def _pulse(self, settings: Settings, generation: int) -> Pulse:
+        return Pulse(settings.workspace.driver_pid(generation), settings.ready_deadline_seconds, settings.hung_seconds)
 
     def _prepare(self, settings: Settings, request: GenerationRequest) -> None:
         """Resolved here and not in the DAG: parsing must neither search for Java nor list jars."""

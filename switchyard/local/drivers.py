@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 
+from switchyard.health import DriverProcess
 from switchyard.layout import Workspace
 from switchyard.local import processes, sessions
 
@@ -14,6 +17,23 @@ def find_drivers(workspace: Workspace) -> list[int]:
     """Every process of a driver: spark-submit's JVM and the Python process below it."""
     mark = str(workspace.secrets / "kafka-")
     return [pid for pid in sessions.list_pids() if mark in processes.read_command(pid) and not sessions.is_zombie(pid)]
+
+
+def list_drivers(workspace: Workspace) -> list[DriverProcess]:
+    """The drivers that run here, each once, named by the session that spark-submit has opened for it."""
+    found = {}
+    for pid in find_drivers(workspace):
+        named = re.search(r"--generation (\d+)", processes.read_command(pid))
+        session = sessions.session_of(pid)
+        if named and session is not None:
+            age = timedelta(seconds=processes.age_seconds(pid))
+            found[session] = DriverProcess(session, int(named[1]), age)
+    return list(found.values())
+
+
+def end_driver(session: int) -> None:
+    """Ends a driver that does not answer any more, with its JVM."""
+    sessions.send(sessions.members([session]), signal.SIGKILL)
 
 
 def choose_targets(found: list[int], known: set[int], session_of: Callable[[int], int | None]) -> set[int]:

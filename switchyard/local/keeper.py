@@ -13,7 +13,7 @@ from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from switchyard.tables.store import has_table, list_files, open_table
-from switchyard.upkeep import Run, run_of
+from switchyard.upkeep import Run, run_of_life
 
 DAG_ID = "switchyard_generation"
 CONTROL_DAG_ID = "switchyard_control"
@@ -37,14 +37,6 @@ def decide(run_state: str | None, was_started: bool) -> Action:
     return Action.TRIGGER if run_state is None else Action.CLEAR
 
 
-def choose_run(ledger: Ledger, generation: int) -> Run | None:
-    """The run in which a generation's driver lives: that of its newest request that was given one."""
-    requests = ledger.requests_of(generation)
-    started = [request for request in requests if ledger.has(request.swapId, Event.STARTING)]
-    chosen = (started or requests)[-1:]
-    return run_of(ledger, chosen[0]) if chosen else None
-
-
 class Keeper:
     def __init__(self, settings: Settings, api: AirflowApi, started_at: datetime) -> None:
         self._settings = settings
@@ -62,7 +54,7 @@ class Keeper:
         if status is None:
             self._check_boot(ledger)
             return None
-        run = choose_run(ledger, status.generation)
+        run = run_of_life(ledger, status.generation)
         return self._keep_run(run) if run else None
 
     @property

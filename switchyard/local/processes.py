@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -31,3 +32,25 @@ def is_alive(pid: int) -> bool:
         return state not in "ZX" or threads > 1
     answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True)
     return answer.returncode == 0 and not answer.stdout.strip().startswith("Z")
+
+
+def age_seconds(pid: int) -> float:
+    """How long ago a process was started; 0 when there is none."""
+    proc = Path("/proc")
+    if (proc / "self").exists():
+        try:
+            ticks = int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
+            return float((proc / "uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+        except (OSError, IndexError, ValueError):
+            return 0.0
+    answer = subprocess.run(["ps", "-o", "etime=", "-p", str(pid)], capture_output=True, text=True)
+    return parse_elapsed(answer.stdout.strip())
+
+
+def parse_elapsed(text: str) -> float:
+    """`[[days-]hours:]minutes:seconds`, as ps writes it."""
+    days, _, clock = text.rpartition("-")
+    seconds = 0.0
+    for part in filter(None, clock.split(":")):
+        seconds = seconds * 60 + float(part)
+    return seconds + 86_400 * float(days or 0)

@@ -45,6 +45,7 @@ LOOK_SECONDS = 0.5
 RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
 WATCHED_HEARTBEAT_SECONDS = 1.0
+PULSE_SECONDS = 2.0
 MOST_REASON_CHARACTERS = 500
 log = logging.getLogger("switchyard.driver")
 
@@ -239,9 +240,18 @@ class _Watch:
             self._report_alive()
         except FencedError as error:
             return self._end_fenced(error)
+        if self._is_due("pulse", PULSE_SECONDS):
+            self._show_pulse()
         if self._is_due("book", RESTING_SECONDS if self._is_resting else LOOK_SECONDS):
             return self._act()
         return None
+
+    def _show_pulse(self) -> None:
+        """For the task that watches over this process; not where another attempt has put its own pid since."""
+        path = self.settings.workspace.driver_pid(self.generation)
+        with contextlib.suppress(OSError):
+            if path.read_text() == str(os.getpid()):
+                os.utime(path)
 
     def _report_alive(self) -> None:
         """While the old generation lingers it waits for signs of life, so they come more often."""

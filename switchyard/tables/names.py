@@ -30,6 +30,7 @@ WHOLE_NAMES = {
     "swap_history": "swap_history",
     "progress": "progress",
     "audits": "audits",
+    "incidents": "incidents",
 }
 _NEWEST_BY = {
     "users": ("ts",),
@@ -42,6 +43,7 @@ _NEWEST_BY = {
     "swap_history": ("at",),
     "progress": ("at",),
     "audits": ("at",),
+    "incidents": ("at",),
 }
 
 

@@ -48,12 +48,12 @@ def report(layout: Layout, progress: Progress) -> None:
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
     """The last row of the newest attempt, whatever a replaced one may still have to say."""
-    return max(_rows_since_newest(layout, generation, timedelta()), key=lambda row: row.at, default=None)
+    return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.at, default=None)
 
 
 def recent_rate(layout: Layout, generation: int) -> float:
     """Records a second over the last moments in which the generation reported."""
-    rows = _rows_since_newest(layout, generation, RATE_WINDOW)
+    rows = recent_rows(layout, generation, RATE_WINDOW)
     return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
 
 
@@ -65,7 +65,7 @@ def best_rate(layout: Layout) -> float | None:
     return pc.max(files["max.rowsPerSecond"]).as_py() if "max.rowsPerSecond" in files.column_names else None
 
 
-def _rows_since_newest(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
+def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
     """Rows of the newest attempt not older than its newest file's first row less a window.
 
     Opens only these files, by their statistics.

@@ -134,6 +134,15 @@ AUDITS = pa.schema(
         ("detail", pa.string()),
     ]
 )
+INCIDENTS = pa.schema(
+    [
+        ("at", TIMESTAMP),
+        ("check", pa.string()),
+        ("stage", pa.string()),
+        ("level", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
 
 SCHEMAS: dict[str, pa.Schema] = {
     "users": USERS,
@@ -146,5 +155,6 @@ SCHEMAS: dict[str, pa.Schema] = {
     "control_raw": CONTROL_RAW,
     "progress": PROGRESS,
     "audits": AUDITS,
+    "incidents": INCIDENTS,
 }
 PARTITIONED = frozenset({"users", "accounts", "joined", "rejects", "progress"})

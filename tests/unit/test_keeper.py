@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from switchyard.local.drivers import choose_targets
-from switchyard.local.keeper import Action, choose_run, decide
+from switchyard.local.keeper import Action, decide
 from switchyard.swaps import Entry, Event, Ledger, Target
+from switchyard.upkeep import run_of_life
 
 
 @pytest.mark.parametrize(
@@ -42,13 +43,13 @@ def test_a_driver_lives_in_the_run_of_the_last_request_that_got_one() -> None:
     resumed = ("control-0-9", Event.REQUESTED, 1), ("control-0-9", Event.STARTING, 1)
     by_hand = ("run:mine", Event.REQUESTED, 2), ("run:mine", Event.STARTING, 2)
     runs = [
-        choose_run(ledger(*built), 1),
-        choose_run(ledger(*built, rolled_back), 1),
-        choose_run(ledger(*built, rolled_back, *resumed), 1),
-        choose_run(ledger(*built, *by_hand), 2),
+        run_of_life(ledger(*built), 1),
+        run_of_life(ledger(*built, rolled_back), 1),
+        run_of_life(ledger(*built, rolled_back, *resumed), 1),
+        run_of_life(ledger(*built, *by_hand), 2),
     ]
     assert [run and run.run_id for run in runs] == ["generation-1", "generation-1", "generation-1.3", "mine"]
-    assert choose_run(ledger(*built), 7) is None
+    assert run_of_life(ledger(*built), 7) is None
 
 
 def test_the_python_driver_is_asked_and_not_the_jvm_around_it() -> None:

@@ -1,0 +1,76 @@
+"""Ends a driver that hangs, from the task that it runs in: the task then starts the next attempt.
+
+A driver touches its pid file each time it has looked around. Only the changes of that time count, never the wall clock,
+so a clock that jumps ends nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOOK_SECONDS = 2.0
+
+
+class Pulse:
+    """Whether the process whose pid is in a file, and who touches it now and then, is alive.
+
+    What is in the file at the beginning belongs to somebody who was there before.
+    """
+
+    def __init__(self, path: Path, starting_seconds: float, hung_seconds: float) -> None:
+        self._path = path
+        self._starting_seconds = starting_seconds
+        self._hung_seconds = hung_seconds
+        self._earlier = self._read()
+        self._last = self._earlier
+        self._touches = 0
+        self._changed_at: float | None = None
+
+    def find_silence(self, now: float) -> float | None:
+        """Seconds of a silence that is too long, by a clock that only goes forward; None while all is well."""
+        seen = self._read()
+        if self._changed_at is None:
+            self._changed_at = now
+        if seen is not None and seen != self._last and seen[0] != self._earlier_owner:
+            is_same = self._last is not None and seen[0] == self._last[0]
+            self._touches = self._touches + 1 if is_same else 0
+            self._last, self._changed_at = seen, now
+        # A process writes its pid long before it has started to work.
+        allowed = self._hung_seconds if self._touches else self._starting_seconds
+        silence = now - self._changed_at
+        return silence if silence > allowed else None
+
+    @property
+    def _earlier_owner(self) -> str | None:
+        return self._earlier[0] if self._earlier else None
+
+    def _read(self) -> tuple[str, int] | None:
+        try:
+            return self._path.read_text(), self._path.stat().st_mtime_ns
+        except OSError:
+            return None
+
+
+@contextmanager
+def watching(pulse: Pulse, end: Callable[[float], None]) -> Iterator[None]:
+    """Calls `end` once, with the seconds of silence, when the pulse is lost while the block lasts."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(LOOK_SECONDS):
+            silence = pulse.find_silence(time.monotonic())
+            if silence is not None:
+                end(silence)
+                return
+
+    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,81 @@
+"""Mends what the health checks found: settles what is due, ends orphans, brings a silent stream back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from switchyard import health
+from switchyard.health import Cure, Level, Sight, Verdict
+from switchyard.inspection import look, see_beats, see_drivers
+from switchyard.local.drivers import end_driver
+from switchyard.settings import Settings
+from switchyard.stories import open_book
+from switchyard.tables.logs import tell
+from switchyard.upkeep import Run, keep_up, run_of_life
+
+HEAL = "heal"
+
+
+@dataclass(frozen=True)
+class Healing:
+    done: list[str]
+    """What was done, in plain words."""
+    run: Run | None = None
+    """The run that is to be started."""
+    advice: str | None = None
+    """What a person has to do."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.advice:
+            return Verdict(HEAL, Level.PERSON, self.advice)
+        return Verdict(HEAL, Level.WARNING if self.done else Level.OK, "; ".join(self.done) or "nothing to mend")
+
+
+def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> Healing:
+    """`find_task_state` gives the state of the task that keeps a driver alive, by its run id."""
+    keep_up(settings, open_book(settings.layout))
+    sight = see_drivers(see_beats(look(settings), settings, {}), settings, {})
+    done = _end_orphans(settings, sight)
+    generation = sight.standing.generation
+    life = run_of_life(sight.ledger, generation) if generation is not None else None
+    if generation is None or life is None:
+        return Healing(done)
+    cure = health.choose_cure(sight, settings.limits, find_task_state(life.run_id))
+    if cure is Cure.END_DRIVER:
+        return Healing([*done, _end_hung(settings, sight, generation)])
+    if cure is Cure.START_RUN:
+        run = _next_run(sight, life)
+        text = f"generation {generation} has no driver and no task that starts one: run {run.run_id} is started"
+        tell(settings.layout, text, level="WARNING", generation=generation)
+        return Healing([*done, text], run)
+    if cure is Cure.ASK_PERSON:
+        text = f"the stream of generation {generation} was stopped by hand: clear its task `stream` to go on"
+        return Healing(done, advice=text)
+    return Healing(done)
+
+
+def _end_orphans(settings: Settings, sight: Sight) -> list[str]:
+    done = []
+    for driver in health.find_orphans(sight, settings.limits):
+        end_driver(driver.session)
+        text = f"a driver of generation {driver.generation}, which is over, was still there and was ended"
+        tell(settings.layout, text, level="WARNING", generation=driver.generation)
+        done.append(text)
+    return done
+
+
+def _end_hung(settings: Settings, sight: Sight, generation: int) -> str:
+    for driver in sight.drivers:
+        if driver.generation == generation:
+            end_driver(driver.session)
+    text = f"the driver of generation {generation} hung and was ended; its task starts the next attempt"
+    tell(settings.layout, text, level="WARNING", generation=generation)
+    return text
+
+
+def _next_run(sight: Sight, life: Run) -> Run:
+    """Named after the attempt that is missing: asking twice starts one."""
+    attempt = sight.beats[-1].attempt + 1 if sight.beats else 1
+    return replace(life, run_id=f"{life.run_id}-attempt-{attempt}", note=f"{life.note}; started again by health")

@@ -1,0 +1,297 @@
+"""What is healthy: each check makes a plain verdict of what was seen; one decision says how a silent stream is mended.
+
+Pure: no I/O and no clock of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from switchyard import swaps
+from switchyard.swaps import Ledger, Standing
+
+WINDOW = timedelta(minutes=3)
+"""How far back lag and rejects are looked at."""
+LEAST_REJECTS = 20
+GROWTH_OF_LAG = 1.5
+LEAST_LAG = 1_000
+SLOW_BATCHES = 5
+UNDER_WAY = frozenset({"running", "queued", "scheduled", "restarting", "up_for_retry", "up_for_reschedule", "deferred"})
+STOPPED_BY_HAND = frozenset({"success"})
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    MENDING = "mending"
+    """Not healthy, and Switchyard mends it by itself."""
+    PERSON = "person needed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    check: str
+    level: Level
+    text: str
+
+    @property
+    def is_incident(self) -> bool:
+        return self.level in (Level.MENDING, Level.PERSON)
+
+
+@dataclass(frozen=True)
+class Limits:
+    stale: timedelta
+    hung: timedelta
+    """A driver that was silent for so long is started again."""
+    stuck: timedelta
+    """A driver that has records to read and committed no batch for so long is started again."""
+    starting: timedelta
+    """A driver may take so long from its start to its first sign of life."""
+    lost: timedelta
+    """A stream that was not mended for so long needs a person."""
+    least_free_bytes: int
+    reject_share: float
+
+
+@dataclass(frozen=True)
+class Beat:
+    """One row of `progress`."""
+
+    at: datetime
+    attempt: int
+    batch_id: int
+    input_rows: int
+    rejected_rows: int
+    lag: int | None
+    batch_seconds: float
+    is_batch: bool
+
+
+@dataclass(frozen=True)
+class Disk:
+    name: str
+    free: int
+    total: int
+
+
+@dataclass(frozen=True)
+class DriverProcess:
+    session: int
+    """Its process and its JVM are in a session of their own."""
+    generation: int
+    age: timedelta
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen at one moment. A part that nobody has looked at is empty."""
+
+    now: datetime
+    ledger: Ledger
+    standing: Standing
+    beats: Sequence[Beat] = ()
+    """Rows of the active generation's newest attempt, oldest first, the last ones and those of the window."""
+    broker_error: str | None = None
+    disks: Sequence[Disk] = ()
+    drivers: Sequence[DriverProcess] = field(default_factory=tuple)
+
+    @property
+    def silence(self) -> timedelta | None:
+        """How long ago the active generation was heard of: a report, or the flip that made it active."""
+        signs = [beat.at for beat in self.beats[-1:]] + [entry.at for entry in self.ledger.flips[-1:]]
+        return self.now - max(signs) if signs and self.standing.generation is not None else None
+
+    @property
+    def batches(self) -> list[Beat]:
+        return [beat for beat in self.beats if beat.is_batch]
+
+    @property
+    def without_progress(self) -> timedelta:
+        """How long the driver has had records to read and committed none."""
+        waiting = []
+        for beat in reversed(self.beats):
+            if beat.is_batch or not beat.lag:
+                break
+            waiting.append(beat)
+        return waiting[0].at - waiting[-1].at if waiting else timedelta()
+
+
+def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
+    silence, generation = sight.silence, sight.standing.generation
+    if silence is None:
+        return _judge_absence(sight, limits)
+    name, ago = f"generation {generation}", describe_time(silence)
+    if silence <= limits.stale:
+        return Verdict("heartbeat", Level.OK, f"{name} reported {ago} ago")
+    if silence <= limits.hung:
+        return Verdict("heartbeat", Level.WARNING, f"{name} was last heard of {ago} ago")
+    text = f"{name} was last heard of {ago} ago: its driver is dead or hung"
+    if silence <= limits.lost:
+        return Verdict("heartbeat", Level.MENDING, f"{text}, and is started again")
+    return Verdict("heartbeat", Level.PERSON, f"{text}, and starting it again did not help: read the log of its run")
+
+
+def _judge_absence(sight: Sight, limits: Limits) -> Verdict:
+    request = sight.ledger.building
+    if request is None:
+        return Verdict("heartbeat", Level.MENDING, "no generation is active; the control DAG asks for one")
+    text = f"no generation is active yet; generation {request.generation} was asked for at {request.at:%H:%M:%S}"
+    is_late = sight.now - request.at > limits.lost
+    return Verdict("heartbeat", Level.PERSON if is_late else Level.MENDING, text)
+
+
+def check_progress(sight: Sight, limits: Limits) -> Verdict:
+    """A driver that lives and does nothing is not healthy."""
+    if not sight.beats:
+        return Verdict("progress", Level.OK, "there is no report to judge by")
+    last = sight.beats[-1]
+    waited = sight.without_progress
+    if waited > stuck_after(sight, limits):
+        text = f"{last.lag} records wait and no batch was committed for {describe_time(waited)}"
+        return Verdict("progress", Level.MENDING, f"{text}: the driver is started again")
+    if last.lag == 0:
+        return Verdict("progress", Level.OK, f"batch {last.batch_id}: all is read")
+    return Verdict("progress", Level.OK, f"batch {last.batch_id} is the last one")
+
+
+def stuck_after(sight: Sight, limits: Limits) -> timedelta:
+    """A generation that reads a long history has long batches: what is normal for it is not stuck."""
+    longest = max((beat.batch_seconds for beat in sight.batches), default=0.0)
+    return max(limits.stuck, timedelta(seconds=SLOW_BATCHES * longest))
+
+
+def check_lag(sight: Sight, limits: Limits) -> Verdict:
+    known = [beat.lag for beat in sight.beats if beat.lag is not None]
+    if not known:
+        return Verdict("lag", Level.WARNING if sight.beats else Level.OK, "the lag is not known")
+    third = max(1, len(known) // 3)
+    before, after = statistics.median(known[:third]), statistics.median(known[-third:])
+    rate = sum(beat.input_rows for beat in sight.beats) / WINDOW.total_seconds()
+    text = f"{known[-1]} records behind, {rate:.0f} records a second"
+    if len(known) >= 6 and after > LEAST_LAG and after > GROWTH_OF_LAG * before:
+        text += f", and it grows: {before:.0f} some minutes ago"
+        is_hopeless = rate == 0 or after / rate > limits.lost.total_seconds()
+        advice = ": give the driver more cores or memory" if is_hopeless else ""
+        return Verdict("lag", Level.PERSON if is_hopeless else Level.WARNING, text + advice)
+    return Verdict("lag", Level.OK, text)
+
+
+def check_rejects(sight: Sight, limits: Limits) -> Verdict:
+    read = sum(beat.input_rows for beat in sight.beats)
+    rejected = sum(beat.rejected_rows for beat in sight.beats)
+    text = f"{rejected} of {read} records of the last {describe_time(WINDOW)} were rejected"
+    if rejected < LEAST_REJECTS:
+        return Verdict("rejects", Level.OK, text)
+    if rejected >= limits.reject_share * read:
+        return Verdict(
+            "rejects", Level.PERSON, f"{text}: read the reasons in the table rejects; has the schema changed?"
+        )
+    return Verdict("rejects", Level.WARNING, f"{text}; the table rejects has the reasons")
+
+
+def check_broker(sight: Sight, limits: Limits) -> Verdict:
+    if sight.broker_error is None:
+        return Verdict("broker", Level.OK, "the broker answers")
+    return Verdict("broker", Level.PERSON, sight.broker_error)
+
+
+def check_disk(sight: Sight, limits: Limits) -> Verdict:
+    if not sight.disks:
+        return Verdict("disk", Level.OK, "the tables are not on a disk of this machine")
+    fullest = min(sight.disks, key=lambda disk: disk.free)
+    text = f"{fullest.free / 2**30:.1f} GiB of {fullest.total / 2**30:.1f} GiB are free under the {fullest.name}"
+    if fullest.free < limits.least_free_bytes:
+        return Verdict("disk", Level.PERSON, f"{text}: run switchyard_maintenance or make room")
+    if fullest.free < 2 * limits.least_free_bytes:
+        return Verdict("disk", Level.WARNING, text)
+    return Verdict("disk", Level.OK, text)
+
+
+def check_swap(sight: Sight, limits: Limits) -> Verdict:
+    request = sight.ledger.building
+    if request is None:
+        return Verdict("swap", Level.OK, "no swap is under way")
+    name = f"{request.swapId} (generation {request.generation})"
+    if not swaps.is_overdue(request, sight.now) or request.deadline is None:
+        return Verdict("swap", Level.OK, f"{name} is under way")
+    late = sight.now - request.deadline
+    text = f"{name} is {describe_time(late)} past its deadline and not settled"
+    return Verdict("swap", Level.PERSON if late > limits.lost else Level.MENDING, text)
+
+
+def check_drivers(sight: Sight, limits: Limits) -> Verdict:
+    orphans = find_orphans(sight, limits)
+    if not orphans:
+        return Verdict(
+            "drivers", Level.OK, f"{len({driver.generation for driver in sight.drivers})} generations run here"
+        )
+    names = ", ".join(f"session {driver.session} of generation {driver.generation}" for driver in orphans)
+    return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {names}")
+
+
+CHECKS: dict[str, Callable[[Sight, Limits], Verdict]] = {
+    "broker": check_broker,
+    "heartbeat": check_heartbeat,
+    "progress": check_progress,
+    "lag": check_lag,
+    "rejects": check_rejects,
+    "disk": check_disk,
+    "swap": check_swap,
+    "drivers": check_drivers,
+}
+
+
+def find_orphans(sight: Sight, limits: Limits) -> list[DriverProcess]:
+    """Drivers of generations that are over, and that had the time to notice it."""
+    return [
+        driver
+        for driver in sight.drivers
+        if driver.age > limits.hung and _has_been_over(sight, driver.generation, limits.hung)
+    ]
+
+
+def _has_been_over(sight: Sight, generation: int, time: timedelta) -> bool:
+    if generation == sight.standing.generation or not swaps.is_over(sight.ledger, generation):
+        return False
+    last = max((entry.at for entry in sight.ledger.entries if entry.generation == generation), default=sight.now)
+    return sight.now - last > time
+
+
+class Cure(StrEnum):
+    """How a silent or stuck stream is brought back."""
+
+    NONE = "none"
+    WAIT = "wait"
+    """Airflow starts it again already."""
+    END_DRIVER = "end the driver"
+    """Its task then starts the next attempt."""
+    START_RUN = "start a run"
+    """There is no task any more that would start an attempt."""
+    ASK_PERSON = "ask a person"
+
+
+def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
+    """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
+    silence = sight.silence
+    is_silent = silence is not None and silence > limits.hung
+    is_stuck = check_progress(sight, limits).is_incident
+    if not is_silent and not is_stuck:
+        return Cure.NONE
+    own = [driver for driver in sight.drivers if driver.generation == sight.standing.generation]
+    if any(driver.age <= limits.starting for driver in own) and not is_stuck:
+        return Cure.WAIT
+    if own:
+        return Cure.END_DRIVER
+    if task_state in UNDER_WAY:
+        return Cure.WAIT
+    return Cure.ASK_PERSON if task_state in STOPPED_BY_HAND else Cure.START_RUN
+
+
+def describe_time(time: timedelta) -> str:
+    seconds = int(time.total_seconds())
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

@@ -1,0 +1,154 @@
+"""What healing does with real tables and real processes; the drivers are stand-ins that only look like one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from switchyard import protocol
+from switchyard.healing import heal
+from switchyard.health import Level
+from switchyard.inspection import inspect
+from switchyard.layout import Layout
+from switchyard.local import processes
+from switchyard.local.drivers import list_drivers
+from switchyard.settings import Settings
+from switchyard.stories import open_book
+from switchyard.swaps import Event, Ledger, Standing, Target
+from switchyard.tables import store
+from switchyard.tables.progress import Progress, report
+from tests.waiting import eventually
+
+TARGET = Target("users", "accounts", "left")
+
+
+@pytest.fixture
+def settings(layout: Layout) -> Settings:
+    settings = Settings(root=layout.root, hung_seconds=5, ready_deadline_seconds=0.001, min_dwell_seconds=0)
+    flip(settings, "first")
+    return settings
+
+
+def flip(settings: Settings, swap_id: str) -> int:
+    """A generation that was asked for, became ready and is active, all of it long ago."""
+    book, past = open_book(settings.layout), datetime.now(UTC) - timedelta(minutes=10)
+
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return ledger.next_generation, TARGET, "latest"
+
+    request = protocol.request(
+        book, swap_id, choose=choose, requested_by="test", now=past, rules=settings.rules, has_deadline=False
+    )
+    for event in (Event.STARTING, Event.READY):
+        protocol.note(book, request.entry(event))
+    assert protocol.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
+    protocol.settle_due(book, datetime.now(UTC))
+    return request.generation
+
+
+def report_at(settings: Settings, seconds_ago: float, attempt: int = 3) -> None:
+    at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    report(settings.layout, Progress(1, attempt, 7, at, 0, 0.0, 0, 0, 1, 1, 1, 1, 0, 0, None, None))
+
+
+@contextmanager
+def stand_in(settings: Settings, generation: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the command line of a driver, in a session of its own."""
+    properties = settings.workspace.kafka_properties(generation, 1)
+    code = "import time; time.sleep(600)"
+    command = [sys.executable, "-c", code, "--generation", str(generation), "--kafka-properties", str(properties)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        eventually(lambda: list_drivers(settings.workspace))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def age_flip(settings: Settings) -> None:
+    """Waits until the flip itself is no sign of life any more."""
+    time.sleep(settings.hung_seconds + 0.2)
+
+
+def messages(settings: Settings) -> list[str]:
+    return [row["msg"] for row in store.read_rows(settings.layout, "logs")]
+
+
+def test_what_is_healthy_is_left_alone(settings: Settings) -> None:
+    report_at(settings, 0)
+    with stand_in(settings, 1) as driver:
+        healing = heal(settings, lambda run_id: "running")
+        assert (healing.done, healing.run, healing.verdict.level) == ([], None, Level.OK)
+        assert driver.poll() is None
+
+
+def test_a_hung_driver_is_ended_and_one_whose_task_is_gone_gets_a_run_once(settings: Settings) -> None:
+    report_at(settings, 60)
+    age_flip(settings)
+    asked: list[str] = []
+
+    def find_state(run_id: str) -> str | None:
+        asked.append(run_id)
+        return "failed"
+
+    with stand_in(settings, 1) as driver:
+        healing = heal(settings, find_state)
+        assert driver.wait(10) == -9
+        assert healing.run is None
+        assert "hung" in healing.verdict.text
+    for _ in range(2):
+        run = heal(settings, find_state).run
+        assert run is not None
+        assert run.run_id == "generation-1-attempt-4"
+        assert run.conf["swap_id"] == "first"
+    assert set(asked) == {"generation-1"}
+    assert heal(settings, lambda run_id: "up_for_retry").run is None
+    stopped = heal(settings, lambda run_id: "success")
+    assert (stopped.run, stopped.verdict.level) == (None, Level.PERSON)
+    assert [line for line in messages(settings) if "hung and was ended" in line]
+
+
+def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> None:
+    book = open_book(settings.layout)
+    assert flip(settings, "second") == 2
+    request = book.ledger().find("first")
+    assert request is not None
+    protocol.note(book, request.entry(Event.RETIRED))
+    with stand_in(settings, 1) as driver:
+        assert heal(settings, lambda run_id: "running").done == []
+        assert driver.poll() is None
+        age_flip(settings)
+        assert inspect(settings, {}, "drivers").level is Level.MENDING
+        healing = heal(settings, lambda run_id: "running")
+        assert driver.wait(10) == -9
+    assert "which is over" in healing.done[0]
+    assert inspect(settings, {}, "drivers").level is Level.OK
+
+
+def test_the_checks_that_need_no_broker_look_at_the_real_tables(settings: Settings) -> None:
+    assert inspect(settings, {}, "heartbeat").level is Level.OK
+    report_at(settings, 1)
+    for check in ("heartbeat", "progress", "lag", "rejects", "disk", "swap", "drivers"):
+        assert inspect(settings, {}, check).level in (Level.OK, Level.WARNING), check
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("00:07", 7), ("01:02", 62), ("1:00:00", 3600), ("2-00:00:01", 172_801), ("", 0)]
+)
+def test_the_age_of_a_process_as_ps_writes_it(text: str, seconds: float) -> None:
+    assert processes.parse_elapsed(text) == seconds
+
+
+def test_the_age_of_a_process_is_that_of_its_start() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        time.sleep(1.1)
+        assert 1 <= processes.age_seconds(process.pid) < 60
+        process.communicate(b"\n")
+    assert processes.age_seconds(process.pid) == 0

@@ -1,0 +1,209 @@
+"""Every verdict, and how a silent stream is brought back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from switchyard.health import (
+    CHECKS,
+    Beat,
+    Cure,
+    Disk,
+    DriverProcess,
+    Level,
+    Limits,
+    Sight,
+    choose_cure,
+    find_orphans,
+)
+from switchyard.incidents import Incident, Stage, find_news, open_incidents
+from switchyard.swaps import Entry, Event, Ledger, Standing, Target
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+TARGET = Target("users", "accounts", "left")
+LIMITS = Limits(
+    stale=timedelta(seconds=15),
+    hung=timedelta(seconds=45),
+    stuck=timedelta(seconds=120),
+    starting=timedelta(seconds=120),
+    lost=timedelta(seconds=300),
+    least_free_bytes=2**30,
+    reject_share=0.5,
+)
+ACTIVE = Standing(generation=1, target=TARGET, lastApplied=NOW - timedelta(hours=1), epoch=1, flipped=1)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def entry(swap_id: str, event: Event, generation: int, seconds: float, deadline: datetime | None = None) -> Entry:
+    return Entry(swap_id, event, generation, TARGET, "latest", "test", at=ago(seconds), deadline=deadline)
+
+
+FIRST = [entry("first", Event.REQUESTED, 1, 3700), entry("first", Event.APPLIED, 1, 3600)]
+
+
+def beat(seconds: float, *, lag: int | None = 0, is_batch: bool = True, **fields: float) -> Beat:
+    shape = {"attempt": 1, "batch_id": 7, "input_rows": 100, "rejected_rows": 0, "batch_seconds": 1.0}
+    return Beat(at=ago(seconds), lag=lag, is_batch=is_batch, **{**shape, **fields})  # type: ignore[arg-type]
+
+
+def sight(*beats: Beat, entries: list[Entry] | None = None, standing: Standing = ACTIVE) -> Sight:
+    return Sight(NOW, Ledger.of(FIRST if entries is None else entries), standing, beats=beats)
+
+
+def level(check: str, seen: Sight) -> Level:
+    verdict = CHECKS[check](seen, LIMITS)
+    assert verdict.check == check
+    assert verdict.text
+    return verdict.level
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(1, Level.OK), (15, Level.OK), (16, Level.WARNING), (46, Level.MENDING), (301, Level.PERSON)],
+)
+def test_a_silent_generation_is_noticed_mended_and_then_handed_to_a_person(seconds: float, expected: Level) -> None:
+    assert level("heartbeat", sight(beat(seconds))) is expected
+
+
+def test_a_generation_that_never_reported_is_as_old_as_its_flip() -> None:
+    fresh = [entry("first", Event.REQUESTED, 1, 60), entry("first", Event.APPLIED, 1, 5)]
+    assert level("heartbeat", sight(entries=fresh)) is Level.OK
+    assert level("heartbeat", sight()) is Level.PERSON
+
+
+def test_without_an_active_generation_the_build_is_waited_for_but_not_for_ever() -> None:
+    nothing = Standing()
+    assert level("heartbeat", sight(entries=[], standing=nothing)) is Level.MENDING
+    building = [entry("first", Event.REQUESTED, 1, 60)]
+    assert level("heartbeat", sight(entries=building, standing=nothing)) is Level.MENDING
+    late = [entry("first", Event.REQUESTED, 1, 400)]
+    assert level("heartbeat", sight(entries=late, standing=nothing)) is Level.PERSON
+
+
+def waiting(seconds: int, lag: int | None, **fields: float) -> list[Beat]:
+    """A batch, and since then heartbeats only."""
+    beats = [beat(at, lag=lag, is_batch=False, input_rows=0) for at in range(seconds, -1, -5)]
+    return [beat(seconds + 5, lag=lag, **fields), *beats]
+
+
+def test_a_driver_that_lives_and_commits_nothing_while_records_wait_is_stuck() -> None:
+    assert level("progress", sight(*waiting(150, lag=500))) is Level.MENDING
+    assert level("progress", sight(*waiting(100, lag=500))) is Level.OK
+    assert level("progress", sight(*waiting(150, lag=0))) is Level.OK
+    assert level("progress", sight(*waiting(150, lag=None))) is Level.OK
+
+
+def test_a_generation_with_long_batches_is_not_stuck_in_one() -> None:
+    assert level("progress", sight(*waiting(150, lag=500, batch_seconds=40))) is Level.OK
+    assert level("progress", sight(*waiting(210, lag=500, batch_seconds=40))) is Level.MENDING
+
+
+def lags(*values: int | None, rows: int = 100) -> Sight:
+    return sight(*(beat(len(values) - at, lag=lag, input_rows=rows) for at, lag in enumerate(values)))
+
+
+def test_a_lag_that_grows_is_told_and_one_that_cannot_be_caught_up_needs_a_person() -> None:
+    assert level("lag", lags(0, 5, 3, 0, 2, 9, 1)) is Level.OK
+    assert level("lag", lags(90_000, 80_000, 60_000, 40_000, 20_000, 9_000)) is Level.OK
+    growing = (1_000, 1_500, 2_000, 4_000, 6_000, 9_000)
+    assert level("lag", lags(*growing, rows=3_000)) is Level.WARNING
+    assert level("lag", lags(*growing, rows=10)) is Level.PERSON
+    assert level("lag", lags(*growing, rows=0)) is Level.PERSON
+    assert level("lag", lags(None, None)) is Level.WARNING
+    assert level("lag", sight()) is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("rejected", "expected"), [(0, Level.OK), (19, Level.OK), (20, Level.WARNING), (50, Level.PERSON)]
+)
+def test_rejects_are_judged_by_their_share(rejected: int, expected: Level) -> None:
+    assert level("rejects", sight(beat(1, rejected_rows=rejected))) is expected
+
+
+def test_a_broker_that_does_not_answer_needs_a_person() -> None:
+    assert level("broker", sight()) is Level.OK
+    assert level("broker", replace(sight(), broker_error="it is down")) is Level.PERSON
+
+
+@pytest.mark.parametrize(("free", "expected"), [(0.5, Level.PERSON), (1.5, Level.WARNING), (9, Level.OK)])
+def test_the_fullest_disk_counts(free: float, expected: Level) -> None:
+    disks = [Disk("tables", int(free * 2**30), 2**40), Disk("home", 2**39, 2**40)]
+    assert level("disk", replace(sight(), disks=disks)) is expected
+    assert level("disk", sight()) is Level.OK
+
+
+@pytest.mark.parametrize(("late", "expected"), [(-5, Level.OK), (5, Level.MENDING), (301, Level.PERSON)])
+def test_a_swap_past_its_deadline_is_settled_or_needs_a_person(late: float, expected: Level) -> None:
+    asked = entry("second", Event.REQUESTED, 2, 500, deadline=ago(late))
+    assert level("swap", sight(entries=[*FIRST, asked])) is expected
+    assert level("swap", sight()) is Level.OK
+
+
+RETIRED = [
+    entry("second", Event.REQUESTED, 2, 900),
+    entry("second", Event.APPLIED, 2, 800),
+    entry("first", Event.LINGERING, 1, 799),
+    entry("first", Event.RETIRED, 1, 700),
+]
+SECOND = replace(ACTIVE, generation=2, flipped=2)
+
+
+def drivers(*ages: tuple[int, float]) -> list[DriverProcess]:
+    found = enumerate(ages)
+    return [DriverProcess(100 + number, generation, timedelta(seconds=age)) for number, (generation, age) in found]
+
+
+def test_a_driver_of_a_generation_that_is_over_is_an_orphan_once_it_had_time_to_end() -> None:
+    seen = sight(entries=[*FIRST, *RETIRED], standing=SECOND)
+    seen = replace(seen, drivers=drivers((1, 3000), (2, 900), (1, 10)))
+    assert [driver.session for driver in find_orphans(seen, LIMITS)] == [100]
+    assert level("drivers", seen) is Level.MENDING
+    just_now = [*FIRST, *RETIRED[:-1], entry("first", Event.RETIRED, 1, 20)]
+    assert find_orphans(replace(seen, ledger=Ledger.of(just_now)), LIMITS) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ages", "task_state", "cure"),
+    [
+        (5, [(1, 900)], "running", Cure.NONE),
+        (60, [(1, 900)], "running", Cure.END_DRIVER),
+        (60, [(1, 900)], None, Cure.END_DRIVER),
+        (60, [(1, 30)], "running", Cure.WAIT),
+        (60, [], "up_for_retry", Cure.WAIT),
+        (60, [(2, 900)], "running", Cure.WAIT),
+        (60, [], "failed", Cure.START_RUN),
+        (60, [], None, Cure.START_RUN),
+        (60, [], "success", Cure.ASK_PERSON),
+    ],
+)
+def test_a_silent_stream_is_brought_back_by_whoever_can(
+    seconds: float, ages: list[tuple[int, float]], task_state: str | None, cure: Cure
+) -> None:
+    seen = replace(sight(beat(seconds)), drivers=drivers(*ages))
+    assert choose_cure(seen, LIMITS, task_state) is cure
+
+
+def test_a_stuck_driver_is_ended_though_it_reports() -> None:
+    seen = replace(sight(*waiting(150, lag=500)), drivers=drivers((1, 900)))
+    assert choose_cure(seen, LIMITS, "running") is Cure.END_DRIVER
+
+
+def test_one_alert_when_it_breaks_one_when_it_gets_worse_one_when_it_is_over() -> None:
+    history: list[Incident] = []
+    told = []
+    for minute, seconds in enumerate((5, 60, 90, 400, 500, 3, 4, 60)):
+        verdicts = [check(sight(beat(seconds)), LIMITS) for name, check in CHECKS.items() if name == "heartbeat"]
+        news = find_news(history, verdicts, NOW + timedelta(minutes=minute))
+        history += news
+        told.append([incident.stage for incident in news])
+    assert told == [[], [Stage.RAISED], [], [Stage.WORSE], [], [Stage.OVER], [], [Stage.RAISED]]
+    assert "over after 4 min" in history[2].detail
+    assert [incident.log_level for incident in history] == ["WARNING", "ERROR", "INFO", "WARNING"]
+    assert set(open_incidents(history)) == {"heartbeat"}
+    assert open_incidents(history[:3]) == {}
