@@ -42,6 +42,7 @@ class Stack:
             "SWITCHYARD_LINGER_SECONDS": str(self.settings.linger_seconds),
             "SWITCHYARD_PROBATION_SECONDS": str(self.settings.probation_seconds),
             "SWITCHYARD_READY_DEADLINE_SECONDS": str(self.settings.ready_deadline_seconds),
+            "SWITCHYARD_HUNG_SECONDS": str(self.settings.hung_seconds),
             "SWITCHYARD_DRIVER_MEMORY": "1g",
             # Several drivers share two cores here: fewer batches leave more for the one that starts.
             "SWITCHYARD_TRIGGER_SECONDS": "2",
@@ -129,6 +130,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         linger_seconds=6,
         probation_seconds=20,
         ready_deadline_seconds=200,
+        # Longer than a hung driver needs to be retired by others, which a test waits for.
+        hung_seconds=75,
     )
     stack = Stack(settings)
     send_before_the_first_boot(stack)
