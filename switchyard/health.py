@@ -137,12 +137,14 @@ def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
 
 
 def _judge_absence(sight: Sight, limits: Limits) -> Verdict:
+    """The first generation of all takes its time, and that is no incident."""
     request = sight.ledger.building
     if request is None:
-        return Verdict("heartbeat", Level.MENDING, "no generation is active; the control DAG asks for one")
+        level = Level.MENDING if sight.ledger.entries else Level.WARNING
+        return Verdict("heartbeat", level, "no generation is active; the control DAG asks for one")
     text = f"no generation is active yet; generation {request.generation} was asked for at {request.at:%H:%M:%S}"
     is_late = sight.now - request.at > limits.lost
-    return Verdict("heartbeat", Level.PERSON if is_late else Level.MENDING, text)
+    return Verdict("heartbeat", Level.PERSON if is_late else Level.WARNING, text)
 
 
 def check_progress(sight: Sight, limits: Limits) -> Verdict:

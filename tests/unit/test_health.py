@@ -79,9 +79,11 @@ def test_a_generation_that_never_reported_is_as_old_as_its_flip() -> None:
 
 def test_without_an_active_generation_the_build_is_waited_for_but_not_for_ever() -> None:
     nothing = Standing()
-    assert level("heartbeat", sight(entries=[], standing=nothing)) is Level.MENDING
+    assert level("heartbeat", sight(entries=[], standing=nothing)) is Level.WARNING
     building = [entry("first", Event.REQUESTED, 1, 60)]
-    assert level("heartbeat", sight(entries=building, standing=nothing)) is Level.MENDING
+    assert level("heartbeat", sight(entries=building, standing=nothing)) is Level.WARNING
+    failed = [*building, entry("first", Event.FAILED, 1, 50)]
+    assert level("heartbeat", sight(entries=failed, standing=nothing)) is Level.MENDING
     late = [entry("first", Event.REQUESTED, 1, 400)]
     assert level("heartbeat", sight(entries=late, standing=nothing)) is Level.PERSON
 
