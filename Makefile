@@ -7,7 +7,7 @@ SLOW_TESTS := tests/stream tests/integration
 CODE := switchyard tools tests dags jobs plugins bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test test-fast check format bench requirements clean
+.PHONY: help setup run down test test-fast check format bench requirements soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ check: setup-dev ## lint, types, import rules, drift of the requirements; edits 
 format: setup-dev ## format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix $(wildcard $(CODE))
 	@$(BIN)/ruff format $(wildcard $(CODE))
+
+soak: setup-dev ## random swaps, kills and load for MINUTES (60), then the audit; SEED repeats a run
+	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
 bench: setup-dev ## run every measurement; results go to bench/results
 	@for file in $(or $(wildcard bench/*.py),none); do \

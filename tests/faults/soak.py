@@ -1,0 +1,265 @@
+"""Random swaps, kills and load for as long as one likes, then the reckoning. `make soak MINUTES=60 SEED=7`.
+
+Everything that is done follows from the seed, which is printed. The stack is the real one, started by its own command
+line, on ports and a root of its own. Exits 1 when an event was lost or is double, or a command has no outcome.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from switchyard.kafka.control_topic import publish
+from switchyard.kafka.topics import ensure_topics
+from switchyard.layout import JOIN_TYPES
+from switchyard.local import loopback, sessions
+from switchyard.settings import Settings
+from switchyard.swaps import Event
+from tests.integration.conftest import Stack
+from tests.integration.traffic import Traffic, running_traffic
+
+PAIRS = [("users-a", "accounts-a"), ("users-b", "accounts-b")]
+PARTS = ("scheduler", "triggerer", "api-server", "dag-processor")
+PAUSE_SECONDS = (15.0, 60.0)
+CALM_SECONDS = 400.0
+
+
+@dataclass
+class Soak:
+    stack: Stack
+    draw: random.Random
+    done: Counter[str] = field(default_factory=Counter)
+    sent: list[str] = field(default_factory=list)
+    """Ids of the commands that were sent"""
+
+    def step(self) -> None:
+        actions: list[tuple[int, Callable[[], str]]] = [
+            (8, self.swap),
+            (2, self.send_nonsense),
+            (2, self.roll_back),
+            (3, self.kill_driver),
+            (1, self.freeze_driver),
+            (1, self.kill_broker),
+            (1, self.freeze_broker),
+            (3, self.kill_part),
+            (1, self.lock_database),
+        ]
+        action = self.draw.choices([act for _, act in actions], [weight for weight, _ in actions])[0]
+        say(f"{action.__name__}: {action()}")
+        self.done[action.__name__] += 1
+
+    def swap(self) -> str:
+        users, accounts = self.draw.choice(PAIRS)
+        start = self.draw.choice(["latest", "latest", "earliest", "resume"])
+        fields = {"usersTopic": users, "accountsTopic": accounts, "joinType": self.draw.choice(JOIN_TYPES)}
+        return self._send({**fields, "start": start})
+
+    def send_nonsense(self) -> str:
+        return self._send(self.draw.choice([{"usersTopic": "nobody-made-it"}, {"usersTopic": 7}, {"start": "soon"}]))
+
+    def _send(self, fields: dict[str, object]) -> str:
+        swap_id = f"soak-{len(self.sent)}"
+        value = json.dumps({**fields, "id": swap_id}).encode()
+        publish(self.stack.kafka, self.stack.settings.control_topic, value, "cli:soak")
+        self.sent.append(swap_id)
+        return value.decode()
+
+    def roll_back(self) -> str:
+        name = f"soak-{len(self.sent)}"
+        answer = self.stack.run("rollback", "--id", name)
+        if answer.returncode == 0:
+            self.sent.append(f"rollback-{name}")
+        return (answer.stdout + answer.stderr).strip()
+
+    def kill_driver(self) -> str:
+        return self._signal_driver(signal.SIGKILL)
+
+    def freeze_driver(self) -> str:
+        """It is never woken: its task has to notice."""
+        return self._signal_driver(signal.SIGSTOP)
+
+    def _signal_driver(self, number: signal.Signals) -> str:
+        found = sorted(self.stack.settings.workspace.run.glob("driver-*.pid"))
+        if not found:
+            return "no driver runs"
+        chosen = self.draw.choice(found)
+        with suppress(OSError, ValueError):
+            session = sessions.session_of(int(chosen.read_text()))
+            sessions.send(sessions.members([session]) if session else [], number)
+        return f"{number.name} to {chosen.stem}"
+
+    def kill_broker(self) -> str:
+        os.kill(self._broker_pid, signal.SIGKILL)
+        return "the supervisor starts it again"
+
+    def freeze_broker(self) -> str:
+        seconds = self.draw.uniform(5, 60)
+        pid = self._broker_pid
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        return f"for {seconds:.0f} s"
+
+    @property
+    def _broker_pid(self) -> int:
+        return int((self.stack.settings.workspace.broker / "broker.pid").read_text())
+
+    def kill_part(self) -> str:
+        part = self.draw.choice(PARTS)
+        os.kill(self.stack.component_pid(part), signal.SIGKILL)
+        return part
+
+    def lock_database(self) -> str:
+        seconds = self.draw.uniform(2, 20)
+        connection = sqlite3.connect(self.stack.settings.workspace.airflow / "airflow.db", timeout=30)
+        try:
+            connection.execute("begin exclusive")
+            time.sleep(seconds)
+        except sqlite3.OperationalError as error:
+            return f"could not be locked: {error}"
+        finally:
+            connection.close()
+        return f"for {seconds:.0f} s"
+
+
+@dataclass
+class StallWatch:
+    """The longest time in which the active generation committed nothing, as a reader would notice it."""
+
+    stack: Stack
+    longest: float = 0.0
+
+    def watch(self, stop: threading.Event) -> None:
+        last, since = None, time.monotonic()
+        while not stop.wait(1):
+            with suppress(Exception):
+                status = self.stack.status()
+                mark = (status["generation"], status["batchId"])
+                if mark != last:
+                    last, since = mark, time.monotonic()
+            self.longest = max(self.longest, time.monotonic() - since)
+
+
+@contextmanager
+def running_stack(folder: Path) -> Iterator[Stack]:
+    settings = Settings(
+        root=str(folder / "root"),
+        airflow_port=loopback.pick_free_port(),
+        kafka_port=loopback.pick_free_port(),
+    )
+    stack = Stack(settings)
+    started = stack.run("up", "--detach", "--no-demo", timeout_seconds=600)
+    if started.returncode != 0:
+        raise SystemExit(started.stdout + started.stderr)
+    try:
+        ensure_topics(stack.kafka, [topic for pair in PAIRS for topic in pair], 2)
+        yield stack
+    finally:
+        stack.run("down")
+
+
+def run(minutes: float, seed: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as name, running_stack(Path(name)) as stack:
+        stop = threading.Event()
+        stalls = StallWatch(stack)
+        watcher = threading.Thread(target=stalls.watch, args=(stop,))
+        watcher.start()
+        try:
+            with running_traffic(stack.settings.layout, stack.settings.bootstrap, PAIRS) as traffic:
+                soak = Soak(stack, random.Random(seed))
+                soak.swap()
+                until = time.monotonic() + minutes * 60
+                while time.monotonic() < until:
+                    time.sleep(soak.draw.uniform(*PAUSE_SECONDS))
+                    soak.step()
+                calm(stack, soak)
+                return reckon(stack, soak, traffic, stalls)
+        finally:
+            stop.set()
+            watcher.join()
+
+
+def calm(stack: Stack, soak: Soak) -> None:
+    """Waits until every command is settled and the active generation is alive and has caught up."""
+    say("no more faults; waiting until all is settled")
+    deadline = time.monotonic() + CALM_SECONDS
+    while time.monotonic() < deadline:
+        ledger = stack.book.ledger()
+        with suppress(Exception):
+            is_settled = not ledger.open_requests and all(name in ledger.outcomes for name in soak.sent)
+            if is_settled and not ledger.lingering and stack.status()["healthy"]:
+                return
+        time.sleep(2)
+    say("it did not come to rest in time")
+
+
+def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> dict[str, object]:
+    ledger, until = stack.book.ledger(), datetime.now(UTC)
+    status = stack.status()
+    lost = [("?", 0, 0, until)]
+    deadline = time.monotonic() + 120
+    while lost and time.monotonic() < deadline:
+        lost = traffic.find_lost(status["generation"], status["usersTopic"], until)
+        time.sleep(2)
+    answer = stack.run("audit", "--json", timeout_seconds=600)
+    audit = json.loads(answer.stdout)
+    outcomes = Counter(str(entry.event) for entry in ledger.outcomes.values())
+    twice = [name for name, count in settled_counts(stack).items() if count > 1]
+    return {
+        "eventsSent": len(traffic.delivered),
+        "commands": len(soak.sent),
+        "outcomes": dict(outcomes),
+        "swaps": outcomes[str(Event.APPLIED)],
+        "faults": {name: count for name, count in soak.done.items() if name not in ("swap", "send_nonsense")},
+        "lost": len(lost) + audit.get("missing", -1),
+        "double": audit.get("extra", -1) + audit.get("unaccounted", -1),
+        "rowsCompared": audit.get("rowsCompared", 0),
+        "unsettled": [name for name in soak.sent if name not in ledger.outcomes],
+        "settledTwice": twice,
+        "readErrors": len(traffic.read_errors),
+        "longestStallSeconds": round(stalls.longest, 1),
+    }
+
+
+def settled_counts(stack: Stack) -> Counter[str]:
+    from switchyard.swaps import SETTLING
+
+    return Counter(entry.swapId for entry in stack.book.ledger().entries if entry.event in SETTLING)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{datetime.now(UTC):%H:%M:%S}  {line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=None, help="the same seed does the same; drawn when left out")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    say(f"seed {seed}, {options.minutes:g} minutes")
+    result = run(options.minutes, seed)
+    for name, value in result.items():
+        say(f"{name:20} {value}")
+    is_right = not (result["lost"] or result["double"] or result["unsettled"] or result["settledTwice"])
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
