@@ -10,7 +10,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 """The checkout: dags, jobs and plugins lie beside the package."""
 
 BIG_TABLES = ("users", "accounts", "joined", "rejects")
-SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits")
+SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits", "incidents")
 JOIN_TYPES = ("left", "inner", "natural", "asof")
 
 _URI = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)

@@ -9,14 +9,18 @@ import pytest
 
 from switchyard import protocol
 from switchyard.errors import InputError
-from switchyard.layout import Layout
+from switchyard.health import Level
+from switchyard.incidents import Incident, Stage
+from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.overview import describe_status, judge_heartbeat
 from switchyard.settings import Settings
 from switchyard.swaps import Entry, Event, Target
 from switchyard.tables import names, store
 from switchyard.tables.book import DeltaBook
+from switchyard.tables.incidents import keep_incidents, read_incidents
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report
+from switchyard.tables.schemas import SCHEMAS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = Target("users", "accounts", "left")
@@ -29,6 +33,17 @@ def progress_row(**changes: object) -> Progress:
 
 def make_active(layout: Layout, generation: int = 1) -> None:
     DeltaBook(layout).change(lambda standing: replace(standing, generation=generation, target=TARGET, lastApplied=NOW))
+
+
+def test_every_table_has_columns_and_a_place() -> None:
+    assert set(SCHEMAS) == {*BIG_TABLES, *SMALL_TABLES}
+
+
+def test_incidents_are_kept(layout: Layout) -> None:
+    incident = Incident(NOW, "disk", Stage.RAISED, Level.PERSON, "little space is left")
+    assert read_incidents(layout) == []
+    keep_incidents(layout, [incident])
+    assert read_incidents(layout) == [incident]
 
 
 def test_newest_progress_is_the_last_of_the_newest_attempt(layout: Layout) -> None:
