@@ -13,6 +13,7 @@
 | `disk` | free space |
 | `swap` | a swap past its deadline |
 | `drivers` | drivers of generations that are over |
+| `audit` | what the last audit of the active generation found |
 
 `heal` then settles what is due, ends drivers that hang or that nobody wants, and starts a run for an active generation
 that has neither a driver nor a task that would start one: a new attempt on the same checkpoint, the old one is fenced

@@ -21,12 +21,14 @@ from switchyard.stream.session import start_session
 def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--generation", type=int, help="which generation; the active one by default")
+    parser.add_argument("--generation", type=int, default=0, help="which generation; 0, the default, is the active one")
     parser.add_argument("--output", type=Path, help="also write the result, as JSON, into this file")
     options = parser.parse_args(arguments)
     try:
         settings = load_settings()
-        audit = audit_at_newest(lambda: start_session(settings, "switchyard audit"), settings, options.generation)
+        audit = audit_at_newest(
+            lambda: start_session(settings, "switchyard audit"), settings, options.generation or None
+        )
     except SwitchyardError as error:
         logging.getLogger("switchyard.audit").error("%s", error)
         return error.exit_code

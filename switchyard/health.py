@@ -88,6 +88,14 @@ class DriverProcess:
 
 
 @dataclass(frozen=True)
+class LastAudit:
+    at: datetime
+    generation: int
+    differences: int
+    """Rows missing or extra, and records not stored exactly once"""
+
+
+@dataclass(frozen=True)
 class Sight:
     """What was seen at one moment. A part that nobody has looked at is empty."""
 
@@ -99,6 +107,8 @@ class Sight:
     broker_error: str | None = None
     disks: Sequence[Disk] = ()
     drivers: Sequence[DriverProcess] = field(default_factory=tuple)
+    audit: LastAudit | None = None
+    """The newest one of the active generation"""
 
     @property
     def silence(self) -> timedelta | None:
@@ -236,6 +246,17 @@ def check_drivers(sight: Sight, limits: Limits) -> Verdict:
     return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {names}")
 
 
+def check_audit(sight: Sight, limits: Limits) -> Verdict:
+    audit = sight.audit
+    if audit is None:
+        return Verdict("audit", Level.OK, "the active generation was not audited yet")
+    ago = describe_time(sight.now - audit.at)
+    if audit.differences:
+        text = f"the audit of generation {audit.generation} {ago} ago found {audit.differences} differences"
+        return Verdict("audit", Level.PERSON, f"{text}: read the last red run of switchyard_audit")
+    return Verdict("audit", Level.OK, f"the audit of generation {audit.generation} {ago} ago was clean")
+
+
 CHECKS: dict[str, Callable[[Sight, Limits], Verdict]] = {
     "broker": check_broker,
     "heartbeat": check_heartbeat,
@@ -245,6 +266,7 @@ CHECKS: dict[str, Callable[[Sight, Limits], Verdict]] = {
     "disk": check_disk,
     "swap": check_swap,
     "drivers": check_drivers,
+    "audit": check_audit,
 }
 
 

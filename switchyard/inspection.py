@@ -8,11 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from switchyard.errors import SwitchyardError
-from switchyard.health import CHECKS, WINDOW, Beat, Disk, Sight, Verdict
+from switchyard.health import CHECKS, WINDOW, Beat, Disk, LastAudit, Sight, Verdict
 from switchyard.kafka.topics import TopicReader
 from switchyard.local.drivers import list_drivers
 from switchyard.settings import Settings
+from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, recent_rows
 
@@ -64,6 +67,15 @@ def see_drivers(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> S
     return replace(sight, drivers=list_drivers(settings.workspace))
 
 
+def see_audit(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
+    rows = store.read_rows(settings.layout, "audits", where=pc.field("generation") == sight.standing.generation)
+    if not rows:
+        return sight
+    last = max(rows, key=lambda row: row["at"])
+    differences = sum(last[name] or 0 for name in ("missing", "extra", "unaccounted"))
+    return replace(sight, audit=LastAudit(last["at"], last["generation"], differences))
+
+
 def _beat(row: Progress) -> Beat:
     return Beat(
         at=row.at,
@@ -85,4 +97,5 @@ _PARTS: dict[str, Callable[[Sight, Settings, Mapping[str, str]], Sight]] = {
     "rejects": see_beats,
     "disk": see_disks,
     "drivers": see_drivers,
+    "audit": see_audit,
 }

@@ -63,6 +63,11 @@ class ControlTopic:
             self._consumer.unassign()
         return in_order(records)
 
+    def committed_offsets(self) -> dict[int, int]:
+        """Where each partition is read from next; one that was never read is left out."""
+        found = self._committed(self._partitions())
+        return {place.partition: int(place.offset) for place in found if place.offset != OFFSET_INVALID}
+
     def commit(self, record: ControlRecord) -> None:
         self._commit({record.partition: record.offset + 1})
 
@@ -80,22 +85,33 @@ class ControlTopic:
             raise explain(error, f"cannot commit the offsets of the topic {self.topic}") from None
 
     def _starts(self, tell_lost: Callable[[str], None]) -> dict[int, int]:
+        places = self._partitions()
         try:
-            found = self._consumer.list_topics(self.topic, timeout=_TIMEOUT_SECONDS).topics[self.topic]
-            if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                quiet.warning("there is no control topic %s yet, so nothing can be asked for by it", self.topic)
-                return {}
-            if found.error is not None:
-                raise explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
-            places = [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
             self._bounds = {
                 place.partition: ask(partial(self._consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
                 for place in places
             }
-            committed = ask(partial(self._consumer.committed, places, timeout=_TIMEOUT_SECONDS))
         except KafkaException as error:
             raise explain(error, f"cannot read the control topic {self.topic}") from None
-        return {place.partition: self._start(place, tell_lost) for place in committed}
+        return {place.partition: self._start(place, tell_lost) for place in self._committed(places)}
+
+    def _partitions(self) -> list[TopicPartition]:
+        try:
+            found = self._consumer.list_topics(self.topic, timeout=_TIMEOUT_SECONDS).topics[self.topic]
+        except KafkaException as error:
+            raise explain(error, f"cannot read the control topic {self.topic}") from None
+        if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            quiet.warning("there is no control topic %s yet, so nothing can be asked for by it", self.topic)
+            return []
+        if found.error is not None:
+            raise explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
+        return [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        try:
+            return list(ask(partial(self._consumer.committed, places, timeout=_TIMEOUT_SECONDS))) if places else []
+        except KafkaException as error:
+            raise explain(error, f"cannot read the control topic {self.topic}") from None
 
     def _start(self, committed: TopicPartition, tell_lost: Callable[[str], None]) -> int:
         low, high = self._bounds[committed.partition]

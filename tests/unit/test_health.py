@@ -13,6 +13,7 @@ from switchyard.health import (
     Cure,
     Disk,
     DriverProcess,
+    LastAudit,
     Level,
     Limits,
     Sight,
@@ -86,6 +87,12 @@ def test_without_an_active_generation_the_build_is_waited_for_but_not_for_ever()
     assert level("heartbeat", sight(entries=failed, standing=nothing)) is Level.MENDING
     late = [entry("first", Event.REQUESTED, 1, 400)]
     assert level("heartbeat", sight(entries=late, standing=nothing)) is Level.PERSON
+
+
+def test_an_audit_with_differences_needs_a_person() -> None:
+    assert level("audit", sight()) is Level.OK
+    assert level("audit", replace(sight(), audit=LastAudit(ago(60), 1, 0))) is Level.OK
+    assert level("audit", replace(sight(), audit=LastAudit(ago(60), 1, 2))) is Level.PERSON
 
 
 def waiting(seconds: int, lag: int | None, **fields: float) -> list[Beat]:

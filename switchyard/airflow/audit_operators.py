@@ -1,0 +1,72 @@
+"""The tasks of the audit DAG: the Spark job that compares, and the two checks that need no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from switchyard.airflow.batch_jobs import BatchJobOperator
+from switchyard.airflow.defaults import KAFKA_CONNECTION
+from switchyard.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from switchyard.accounting import Finding
+
+
+class AuditJobOperator(BatchJobOperator):
+    """Recomputes the join of the active generation, or of the one that is asked for, and compares."""
+
+    def __init__(self, **options: Any) -> None:
+        arguments = ["--generation", "{{ params.generation or 0 }}"]
+        super().__init__(job="audit_generation.py", job_arguments=arguments, **options)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        from switchyard.tables.status import read_status
+
+        if not context["params"]["generation"] and read_status(load_settings().layout) is None:
+            raise AirflowSkipException("no generation is active yet, so there is nothing to audit")
+        return super().execute(context)
+
+    def describe_failure(self, result: dict[str, Any]) -> str:
+        return (
+            f"generation {result['generation']}: {result['missing']} rows of {result['rowsCompared']} are missing, "
+            f"{result['extra']} are too many, {result['unaccounted']} records are not stored exactly once; "
+            f"positions of the first rows: {result['samples']}"
+        )
+
+
+class AccountOperator(BaseOperator):
+    """Red with the first places when something is not accounted for."""
+
+    ui_color = "#e3f1e3"
+
+    def execute(self, context: Context) -> str:
+        from switchyard.kafka.client import client_properties
+
+        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
+        finding = self.find()(load_settings(), kafka)
+        if not finding.is_clean:
+            raise AirflowFailException(finding.text)
+        self.log.info("%s", finding.text)
+        return finding.text
+
+    def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
+        """Imported when the task runs, never when a DAG is parsed: delta-rs does not survive a fork."""
+        raise NotImplementedError
+
+
+class RecordsOperator(AccountOperator):
+    def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
+        from switchyard.accounting import account_for_records
+
+        return account_for_records
+
+
+class CommandsOperator(AccountOperator):
+    def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
+        from switchyard.accounting import account_for_commands
+
+        return account_for_commands
