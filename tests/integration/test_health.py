@@ -1,19 +1,47 @@
-"""The health DAG beside a running stack, and a driver that hangs. Uses the stack as the tests before have left it."""
+"""Supervision of a running stack: runbooks, audit, health, a driver that hangs.
+
+Uses the stack as the tests before have left it.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 
+import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.health import CHECKS
 from switchyard.local import sessions
 from switchyard.stream.audit import audit_at_newest
+from switchyard.tables import store
+from tests.dags.conftest import dag_files
 from tests.integration.conftest import Stack
 from tests.waiting import eventually
 
 HEALTH_DAG = "switchyard_health"
+AUDIT_DAG = "switchyard_audit"
+
+
+@pytest.mark.parametrize("dag_id", [path.stem for path in dag_files()])
+def test_airflow_shows_the_runbook_of_each_dag(stack: Stack, dag_id: str) -> None:
+    shown = stack.api._call("GET", f"/dags/{dag_id}/details")
+    assert "**When it fails.**" in shown["doc_md"]
+    assert shown["has_import_errors"] is False
+    assert shown["is_paused"] is False
+
+
+def test_an_audit_by_hand_is_clean_and_recorded(stack: Stack) -> None:
+    stack.api.trigger(AUDIT_DAG, "by-hand", {})
+    eventually(lambda: stack.api.run_state(AUDIT_DAG, "by-hand") in ("success", "failed"), 180, 1)
+    tasks = ("compare", "records", "commands")
+    states = {task: stack.api.task_state(AUDIT_DAG, "by-hand", task) for task in tasks}
+    assert states == dict.fromkeys(tasks, "success")
+    recorded = store.read_rows(stack.settings.layout, "audits")[-1]
+    assert (recorded["generation"], recorded["missing"], recorded["extra"], recorded["unaccounted"]) == (
+        *(stack.status()["generation"], 0, 0, 0),
+    )
+    assert recorded["rowsCompared"] > 0
 
 
 def test_a_healthy_stack_is_green_and_each_check_says_why(stack: Stack) -> None:
