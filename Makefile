@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
+# Two lanes side by side, see tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 FAST_TESTS := tests/unit tests/properties tests/dags
 SLOW_TESTS := tests/stream tests/integration
 CODE := switchyard tools tests dags jobs plugins bench
@@ -22,10 +24,10 @@ down: ## stop what run started
 	@test ! -x $(BIN)/switchyard || $(BIN)/switchyard down
 
 test: setup-dev ## run all tests
-	@$(BIN)/python -m pytest $(wildcard $(FAST_TESTS) $(SLOW_TESTS))
+	@$(PYTEST) $(wildcard $(FAST_TESTS) $(SLOW_TESTS))
 
 test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
-	@$(BIN)/python -m pytest $(wildcard $(FAST_TESTS))
+	@$(PYTEST) $(wildcard $(FAST_TESTS))
 
 check: setup-dev ## lint, types, import rules, drift of the requirements; edits nothing
 	@$(BIN)/ruff check $(wildcard $(CODE))

@@ -1,4 +1,7 @@
-"""The real things, started once for all tests that need them: a broker, a Spark session."""
+"""The real things, started once for all tests that need them: a broker, a Spark session.
+
+`make test` runs two lanes side by side. What shares a stack, or a broker and a Spark session, stays in one lane.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from switchyard.local.broker import Broker
+
+
+LANES = {"integration": "stack", "browser": "stack", "stream": "stream", "faults": "stream"}
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        lane = LANES.get(item.path.relative_to(TESTS).parts[0])
+        if lane is not None:
+            item.add_marker(pytest.mark.xdist_group(lane))
 
 
 @pytest.fixture(scope="session")
