@@ -257,14 +257,15 @@ class _Watch:
         """While the old generation lingers it waits for signs of life, so they come more often."""
         every = WATCHED_HEARTBEAT_SECONDS if self._is_watched else self.settings.heartbeat_seconds
         if time.monotonic() - self.runner.reported_at > every:
-            self._check_fence_when_idle()
+            self._look_around_when_idle()
             self.runner.report_alive()
 
-    def _check_fence_when_idle(self) -> None:
-        """A batch checks by itself; in between nobody else would notice that a newer attempt has taken over."""
+    def _look_around_when_idle(self) -> None:
+        """A batch does this by itself; in between nobody else would notice a newer attempt, or a person to forget."""
         if self.runner.busy.acquire(blocking=False):
             try:
                 self.runner.sink.check_fence()
+                self.runner.forget_between_batches()
             finally:
                 self.runner.busy.release()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
+from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, newest_progress, report
 
 LOG_SECONDS = 10.0
@@ -90,6 +91,8 @@ class BatchRunner:
         began = time.monotonic()
         start, end = self._bounds(batch_id)
         self.sink.check_fence()
+        if not self.sink.has_begun(batch_id):
+            self._tell_forgotten(self.sink.forget())
         is_small = offsets.count_records(start, end) <= self._small_batch_records
         table = collect_if_it_fits(rows) if is_small else None
         if table is not None:
@@ -118,6 +121,25 @@ class BatchRunner:
         if last is None or last.endOffsets is None:
             return None
         return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
+
+    def forget_between_batches(self) -> None:
+        """For a topic that is quiet: `busy` must be held. A batch that was left half done is replayed first."""
+        batch_id = self.position.batch_id if self.position else -1
+        if self.sink.has_begun(batch_id + 1):
+            return
+        lost = self.sink.forget()
+        if lost is None:
+            return
+        self._tell_forgotten(lost)
+        with self._reporting:
+            self._first_versions = self.sink.versions()
+            if self.position:
+                self.position = replace(self.position, versions=self.sink.versions())
+
+    def _tell_forgotten(self, lost: dict[str, int] | None) -> None:
+        if lost is not None:
+            rows = ", ".join(f"{count} of {name}" for name, count in lost.items())
+            tell(self.layout, f"forgotten: {rows}", generation=self.spec.generation)
 
     def report_alive(self) -> None:
         """A heartbeat, also in the middle of a batch: the last position once more."""
