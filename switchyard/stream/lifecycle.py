@@ -29,6 +29,7 @@ from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets, has_reached
+from switchyard.privacy import clean_foreign_text, describe_error
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.gate import examine
@@ -46,7 +47,6 @@ RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
 WATCHED_HEARTBEAT_SECONDS = 1.0
 PULSE_SECONDS = 2.0
-MOST_REASON_CHARACTERS = 500
 log = logging.getLogger("switchyard.driver")
 
 
@@ -77,8 +77,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         log.warning("fenced out: %s", error)
         return End.FENCED
     except Exception as error:
-        reason = str(error).strip()[:MOST_REASON_CHARACTERS] or type(error).__name__
-        fail_build(settings, book, request.swapId, reason)
+        fail_build(settings, book, request.swapId, describe_error(error))
         if swaps.is_abandoned(book.ledger(), spec.generation):
             clean_up(layout, book, spec.generation)
         raise
@@ -233,7 +232,7 @@ class _Watch:
         if self.runner.fenced is not None:
             return self._end_fenced(self.runner.fenced)
         if not self.query.isActive:
-            raise SwitchyardError(f"the stream has stopped: {self.query.exception()}")
+            raise SwitchyardError(f"the stream has stopped: {clean_foreign_text(str(self.query.exception()))}")
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
         try:

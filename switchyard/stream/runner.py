@@ -17,6 +17,7 @@ from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets
+from switchyard.privacy import describe_error
 from switchyard.settings import Settings
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
@@ -80,6 +81,12 @@ class BatchRunner:
         except FencedError as error:
             self.fenced = error
             raise
+        except SwitchyardError:
+            raise
+        except Exception as error:
+            # Spark writes what is raised here into its log, with the text of the error.
+            log.error("batch %s failed", batch_id, exc_info=error)
+            raise SwitchyardError(f"batch {batch_id} failed: {describe_error(error)}") from None
         finally:
             self.busy.release()
 
