@@ -102,7 +102,7 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
     writers["rejects"].commit_mark(number, blank_rejects)
     writers["joined"].commit_mark(number, join_again)
     for name in SIDES:
-        _remove_events(writers[name], number, topic_of(spec, name), todo)
+        _remove_events(writers[name], number, topic_of(spec, name), todo, events.persons)
     return lost
 
 
@@ -145,14 +145,13 @@ def _positions(events: pa.Table) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def _remove_events(writer: TableWriter, number: int, topic: str, marks: Marks) -> None:
-    def goes(path: str) -> Mask:
-        return _is_gone(writer.folder.read(path, ["userId", "partition", "offset"]), topic, marks)
-
+def _remove_events(writer: TableWriter, number: int, topic: str, marks: Marks, persons: set[str]) -> None:
     def remove(table: DeltaTable) -> Revision:
         revision = Revision()
-        for path, size in generation_files(table, writer.generation):
-            gone = goes(path)
+        for path, size, is_theirs in _files_with(writer, table, persons):
+            rows = writer.folder.read(path, ["userId", "partition", "offset"])
+            gone = is_theirs.copy()
+            gone[is_theirs] = _is_gone(rows.filter(pa.array(is_theirs)), topic, marks)
             if gone.any():
                 _rewrite(writer, revision, path, size, gone)
         return revision
@@ -162,16 +161,20 @@ def _remove_events(writer: TableWriter, number: int, topic: str, marks: Marks) -
 
 def _drop_persons(writer: TableWriter, table: DeltaTable, persons: set[str]) -> tuple[Revision, int]:
     revision, dropped = Revision(), 0
-    if not persons:
-        return revision, dropped
-    wanted = pa.array(persons, pa.string())
-    for path, size in generation_files(table, writer.generation):
-        ids = writer.folder.read(path, ["userId"])["userId"]
-        gone = pc.is_in(ids, value_set=wanted).to_numpy(zero_copy_only=False)
-        if gone.any():
-            dropped += int(gone.sum())
-            _rewrite(writer, revision, path, size, gone)
+    for path, size, gone in _files_with(writer, table, persons):
+        dropped += int(gone.sum())
+        _rewrite(writer, revision, path, size, gone)
     return revision, dropped
+
+
+def _files_with(writer: TableWriter, table: DeltaTable, persons: set[str]) -> Iterator[tuple[str, int, Mask]]:
+    """The files that hold rows of these persons, with which rows these are."""
+    wanted = pa.array(persons, pa.string())
+    for path, size in generation_files(table, writer.generation) if persons else []:
+        ids = writer.folder.read(path, ["userId"])["userId"]
+        theirs = pc.is_in(ids, value_set=wanted).to_numpy(zero_copy_only=False)
+        if theirs.any():
+            yield path, size, theirs
 
 
 def _blank_rejects(writer: TableWriter, table: DeltaTable, marks: Marks) -> tuple[Revision, int]:

@@ -173,16 +173,6 @@ def test_a_bad_id_is_refused_without_being_repeated(
         forget.check_user_id(user_id)
 
 
-def test_without_a_broker_nothing_is_marked(
-    root: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_batch(root)
-    monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", "127.0.0.1:1")
-    assert main(["forget", "--user-id", "a"]) == 1
-    assert "is the broker up" in capsys.readouterr().err
-    assert read_marks(root) == Marks()
-
-
 @pytest.mark.parametrize(
     ("value", "owner"),
     [
