@@ -13,8 +13,10 @@ import traceback
 from switchyard.errors import SwitchyardError
 
 _EMAIL = re.compile(r"[^\s@\"'<>()\[\]{},;:=|]+@[^\s@\"'<>()\[\]{},;:=|]+")
-# From the first quote to the last, as a value may hold quotes itself; one inside a word, as in don't, is none.
-_QUOTED = re.compile(r"(?<!\w)['\"].*['\"](?!\w)|(?<!\w)['\"].*", re.DOTALL)
+# A quote inside a word, as in don't, is none.
+_QUOTE = re.compile(r"(?<!\w)['\"]|['\"](?!\w)")
+# From the first quote of a line to the last, as a value may hold quotes itself.
+_QUOTED = re.compile(r"(?<!\w)['\"].*['\"](?!\w)|(?<!\w)['\"].*")
 MOST_CHARACTERS = 500
 
 
@@ -24,7 +26,13 @@ def mask_emails(text: str) -> str:
 
 def clean_foreign_text(text: str) -> str:
     """The text of an error that is not ours: without what is in quotes, without e-mail addresses, and short."""
-    return mask_emails(_QUOTED.sub("'…'", text)).strip()[:MOST_CHARACTERS]
+    lines = []
+    for line in text.strip().splitlines():
+        lines.append(_QUOTED.sub("'...'", line))
+        if len(_QUOTE.findall(line)) % 2:
+            # What is quoted goes on in the next line, and nobody can tell where it ends.
+            break
+    return mask_emails("\n".join(lines))[:MOST_CHARACTERS]
 
 
 def describe_error(error: BaseException) -> str:

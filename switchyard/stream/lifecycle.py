@@ -232,7 +232,8 @@ class _Watch:
         if self.runner.fenced is not None:
             return self._end_fenced(self.runner.fenced)
         if not self.query.isActive:
-            raise SwitchyardError(f"the stream has stopped: {clean_foreign_text(str(self.query.exception()))}")
+            reason = self.runner.failure or clean_foreign_text(str(self.query.exception()))
+            raise SwitchyardError(f"the stream has stopped: {reason}")
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
         try:

@@ -66,6 +66,7 @@ class BatchRunner:
         self._reporting = threading.Lock()
         self.position = self._last_position()
         self.fenced: FencedError | None = None
+        self.failure: str | None = None
         self.reported_at = 0.0
         self.broker_ends: Offsets = {}
         self._logged_at = 0.0
@@ -86,7 +87,8 @@ class BatchRunner:
         except Exception as error:
             # Spark writes what is raised here into its log, with the text of the error.
             log.error("batch %s failed", batch_id, exc_info=error)
-            raise SwitchyardError(f"batch {batch_id} failed: {describe_error(error)}") from None
+            self.failure = f"batch {batch_id} failed: {describe_error(error)}"
+            raise SwitchyardError(self.failure) from None
         finally:
             self.busy.release()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -57,13 +58,15 @@ class World:
         add_mark(self.layout, person, ends_of(self.sent[:count]), {}, "test")
         self.marked |= {event for event in self.sent[:count] if event.user_id == person}
 
-    def forget(self, dies_at: str | None) -> None:
-        """Between two batches. Who dies at a table leaves the rest to a successor."""
+    def forget(self, dies_at: str | None = None, meanwhile: Sequence[tuple[str, int]] = ()) -> None:
+        """Between two batches. Who dies at a table leaves the rest to a successor, who may find more to do."""
         if dies_at is not None:
             self.sink.writers[dies_at].commit_mark = die  # type: ignore[method-assign, assignment]
             with suppress(Died):
                 self.sink.forget()
             self.restart()
+        for mark in meanwhile:
+            self.mark(*mark)
         self.sink.forget()
         self.forgotten = set(self.marked)
 
@@ -99,7 +102,7 @@ def stored_events(layout: Layout, names: tuple[str, ...]) -> Counter[tuple[str, 
 
 
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches=arrivals(), data=st.data())
 def test_joined_is_the_join_of_what_is_not_forgotten(
     join_type: str, batches: list[list[Event]], data: st.DataObject
@@ -107,12 +110,16 @@ def test_joined_is_the_join_of_what_is_not_forgotten(
     with tempfile.TemporaryDirectory() as root:
         world = World(Layout(root), join_type, list(chain.from_iterable(batches)))
         for batch_id, batch in enumerate(batches):
-            for person in data.draw(st.lists(st.sampled_from("abcd"), max_size=2), label="forget"):
-                world.mark(person, data.draw(st.integers(len(world.read), len(world.sent)), label="up to"))
+            marks = st.lists(
+                st.tuples(st.sampled_from("abcd"), st.integers(len(world.read), len(world.sent))), max_size=2
+            )
+            for mark in data.draw(marks, label="forget"):
+                world.mark(*mark)
             if data.draw(st.booleans(), label="sees it"):
-                world.forget(data.draw(st.sampled_from([None, *BIG_TABLES]), label="dies at"))
+                dies_at = data.draw(st.sampled_from([None, *BIG_TABLES]), label="dies at")
+                world.forget(dies_at, data.draw(marks, label="meanwhile"))
             world.run(batch_id, batch, data.draw(st.sampled_from(CRASHES), label="crash"))
             world.check()
-        world.forget(None)
+        world.forget()
         world.check()
         assert world.sink.forget() is None
