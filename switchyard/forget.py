@@ -198,9 +198,13 @@ def forget_in_ended(layout: Layout, generation: int) -> str:
     spec, last = load_spec(layout, generation), newest_progress(layout, generation)
     if spec is None:
         return UNKNOWN
+    following = (last.batchId if last else -1) + 1
+    # A look first: one that still gets its first rows must not be fenced out for nothing.
+    if BatchSink(layout, spec, attempt=0).has_begun(following):
+        return CUT_OFF
     attempt = claim_attempt(layout, generation)
     sink = BatchSink(layout, spec, attempt)
-    if sink.has_begun((last.batchId if last else -1) + 1):
+    if sink.has_begun(following):
         return CUT_OFF
     if sink.forget() is not None and last is not None:
         report(layout, _at_new_versions(last, sink, attempt))
