@@ -166,6 +166,8 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
     specs = [load_spec(layout, generation) for generation in generations]
     targets = [request.target for request in ledger.requests] + [spec.target for spec in specs if spec]
     topics = {topic for target in targets for topic in (target.usersTopic, target.accountsTopic)}
+    if not topics:
+        raise InputError("no generation was ever asked for, so there is nothing to forget; is SWITCHYARD_ROOT right?")
     existing = reader.list_topics()
     ends = [{topic: reader.bounds(topic)[1]} for topic in sorted(topics) if topic in existing]
     reached = [newest_progress(layout, generation) for generation in generations]

@@ -231,7 +231,7 @@ class _Watch:
     def _look(self) -> End | None:
         if self.runner.fenced is not None:
             return self._end_fenced(self.runner.fenced)
-        if not self.query.isActive:
+        if not self.query.isActive or self.runner.failure:
             reason = self.runner.failure or clean_foreign_text(str(self.query.exception()))
             raise SwitchyardError(f"the stream has stopped: {reason}")
         if self._is_due("lag", LAG_SECONDS):
@@ -265,9 +265,11 @@ class _Watch:
         if self.runner.busy.acquire(blocking=False):
             try:
                 self.runner.sink.check_fence()
-                self.runner.forget_between_batches()
+                is_behind = self.runner.sink.has_new_marks()
             finally:
                 self.runner.busy.release()
+            if is_behind:
+                self.runner.forget_soon()
 
     def _is_due(self, what: str, every_seconds: float) -> bool:
         now = time.monotonic()

@@ -67,6 +67,7 @@ class BatchRunner:
         self.position = self._last_position()
         self.fenced: FencedError | None = None
         self.failure: str | None = None
+        self._forgetting: threading.Thread | None = None
         self.reported_at = 0.0
         self.broker_ends: Offsets = {}
         self._logged_at = 0.0
@@ -131,8 +132,25 @@ class BatchRunner:
             return None
         return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
 
-    def forget_between_batches(self) -> None:
-        """For a topic that is quiet: `busy` must be held. A batch that was left half done is replayed first."""
+    def forget_soon(self) -> None:
+        """For topics that are quiet. In a thread of its own: it may take long, and the main thread shows life."""
+        if self._forgetting is None or not self._forgetting.is_alive():
+            self._forgetting = threading.Thread(target=self._forget_in_thread, daemon=True)
+            self._forgetting.start()
+
+    def _forget_in_thread(self) -> None:
+        with self.busy:
+            try:
+                if not self.stopping.is_set():
+                    self._forget_between_batches()
+            except FencedError as error:
+                self.fenced = error
+            except Exception as error:
+                log.error("forgetting failed", exc_info=error)
+                self.failure = f"forgetting failed: {describe_error(error)}"
+
+    def _forget_between_batches(self) -> None:
+        """A batch that was left half done is replayed first."""
         batch_id = self.position.batch_id if self.position else -1
         if self.sink.has_begun(batch_id + 1):
             return

@@ -53,6 +53,9 @@ class BatchSink:
         """The marks of `forgotten` that this generation has carried out: what a batch and its replay go by."""
         return self._register.marks().up_to(min(writer.last_mark() for writer in self.writers.values()))
 
+    def has_new_marks(self) -> bool:
+        return min(writer.last_mark() for writer in self.writers.values()) < self._register.marks().newest
+
     def forget(self) -> dict[str, int] | None:
         """Carries out new marks; returns the rows that each table lost, or None when there are no new marks.
 

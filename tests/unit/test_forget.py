@@ -173,6 +173,12 @@ def test_a_bad_id_is_refused_without_being_repeated(
         forget.check_user_id(user_id)
 
 
+def test_where_nothing_ever_ran_there_is_nothing_to_forget(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forget", "--user-id", "a", "--json"]) == 2
+    assert "nothing to forget" in json.loads(capsys.readouterr().out)["error"]
+    assert read_marks(root) == Marks()
+
+
 @pytest.mark.parametrize(
     ("value", "owner"),
     [
