@@ -37,6 +37,7 @@ from switchyard.tables.writer import claim_attempt
 LOOK_SECONDS = 0.5
 TELL_SECONDS = 5.0
 MOST_CHARACTERS = 10_000
+MOST_CHANGES = 3
 DONE = "done"
 CUT_OFF = "pending: it was cut off in the middle of a batch; done when it is resumed, or with the removal of its rows"
 SILENT = "pending: no driver of it answers; done before the next batch that it runs"
@@ -185,15 +186,18 @@ def furthest(positions: Iterable[Offsets]) -> Offsets:
 
 
 def settle(settings: Settings, book: DeltaBook, generation: int, mark: int, tell: Tell) -> str:
-    """Has a mark carried out in one generation, by whoever may write it."""
-    while has_ended(book.ledger(), generation):
-        try:
-            return forget_in_ended(settings.layout, generation)
-        except FencedError:
-            tell(f"generation {generation}: a driver has taken it over")
-            if has_ended(book.ledger(), generation):
-                return SILENT
-    return wait_for_driver(settings, generation, mark, tell)
+    """Has a mark carried out in one generation, by whoever may write it; that may change while we look."""
+    for _ in range(MOST_CHANGES):
+        if has_ended(book.ledger(), generation):
+            try:
+                return forget_in_ended(settings.layout, generation)
+            except FencedError:
+                tell(f"generation {generation}: a driver has taken it over")
+        else:
+            state = wait_for_driver(settings, generation, mark, tell)
+            if state == DONE or not has_ended(book.ledger(), generation):
+                return state
+    return SILENT
 
 
 def forget_in_ended(layout: Layout, generation: int) -> str:
