@@ -4,13 +4,13 @@ for, and what a mark matches."""
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from switchyard import forget
+from switchyard import forget, protocol
 from switchyard.cli import main
 from switchyard.errors import FencedError, InputError
 from switchyard.forget import CUT_OFF, DONE, SILENT, UNKNOWN, furthest
@@ -21,12 +21,15 @@ from switchyard.stream import changes
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.forgetting import REASON, owner_of
 from switchyard.stream.sink import BatchSink
+from switchyard.swaps import Rules
 from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
 from switchyard.tables.forgotten import Marks, add_mark, hash_user, read_marks
 from switchyard.tables.progress import Progress, newest_progress, report
 from switchyard.tables.writer import claim_attempt
 from tests.model import Event
 from tests.properties.test_batches import batch_table, spec_of
+from tests.unit.test_removal import activate
 
 EVENTS = [Event("user", "a", 1, 0, 0), Event("account", "a", 2, 0, 0), Event("user", "b", 3, 0, 1)]
 ENDS = {"users": {0: 3}, "accounts": {0: 1}}
@@ -139,6 +142,21 @@ def test_waiting_ends_when_readers_see_it_or_the_driver_is_silent(layout: Layout
     assert forget.wait_for_driver(settings, 1, mark, lambda line: None) == SILENT
     report_batch(layout, sink, 0, 0)
     assert forget.wait_for_driver(settings, 1, mark, lambda line: None) == DONE
+
+
+def test_the_driver_does_it_while_the_generation_lives_and_the_command_when_it_has_retired(layout: Layout) -> None:
+    settings = Settings(root=layout.root, stale_seconds=0.1, heartbeat_seconds=0.1)
+    book = DeltaBook(layout)
+    activate(book, "first", 1)
+    write_batch(layout)
+    mark = add_mark(layout, "a", ENDS, {}, "test")
+    assert forget.settle(settings, book, 1, mark, lambda line: None) == SILENT
+    assert user_ids(layout, "users") == ["a", "b"]
+    activate(book, "second", 2)
+    later = datetime.now(UTC)
+    assert protocol.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
+    assert forget.settle(settings, book, 1, mark, lambda line: None) == DONE
+    assert user_ids(layout, "users") == ["b"]
 
 
 def test_a_dry_run_counts_and_changes_nothing(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
