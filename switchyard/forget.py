@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from switchyard.errors import FencedError, InputError
 from switchyard.generations import load_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
-from switchyard.offsets import Offsets, from_json
+from switchyard.offsets import Offsets, from_json, furthest
 from switchyard.settings import Settings
 from switchyard.stream.forgetting import owner_of
 from switchyard.stream.sink import BatchSink
@@ -173,16 +173,6 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
     ends = [{topic: reader.bounds(topic)[1]} for topic in sorted(topics) if topic in existing]
     reached = [newest_progress(layout, generation) for generation in generations]
     return furthest([*ends, *(from_json(progress.endOffsets) for progress in reached if progress)])
-
-
-def furthest(positions: Iterable[Offsets]) -> Offsets:
-    merged: Offsets = {}
-    for position in positions:
-        for topic, partitions in position.items():
-            there = merged.setdefault(topic, {})
-            for partition, offset in partitions.items():
-                there[partition] = max(offset, there.get(partition, 0))
-    return merged
 
 
 def settle(settings: Settings, book: DeltaBook, generation: int, mark: int, tell: Tell) -> str:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from switchyard.layout import Layout
-from switchyard.offsets import Offsets, from_json, to_json
+from switchyard.offsets import Offsets, from_json, furthest, to_json
 from switchyard.tables import store
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -50,6 +50,9 @@ class Marks:
         return self.marks[-1].number if self.marks else 0
 
     def up_to(self, number: int) -> Marks:
+        """All of them are the same object, which knows its bounds already."""
+        if number >= self.newest:
+            return self
         return Marks(self.salt, tuple(mark for mark in self.marks if mark.number <= number))
 
     def after(self, number: int) -> Marks:
@@ -64,6 +67,11 @@ class Marks:
                 for partition, offset in partitions.items():
                     merged[partition] = max(offset, merged.get(partition, 0))
         return bounds
+
+    @cached_property
+    def _furthest(self) -> Offsets:
+        """For each topic the positions beyond which nothing is forgotten."""
+        return furthest(mark.upTo for mark in self.marks)
 
     def bounds(self, topic: str) -> Bounds:
         """Of several marks of one person the furthest position counts."""
@@ -81,20 +89,12 @@ class Marks:
         if not bounds or not rows.num_rows:
             return forgotten
         partitions, offsets = (_numbers(rows[name]) for name in (partition, offset))
-        ids = rows[user_id].filter(pa.array(_is_below(partitions, offsets, _furthest(bounds))))
+        ids = rows[user_id].filter(pa.array(_is_below(partitions, offsets, self._furthest[topic])))
         for person in self.find_persons(pc.unique(ids).to_pylist()):
             below = _is_below(partitions, offsets, bounds.get(hash_user(self.salt, person), {}))
             if below.any():
                 forgotten |= below & _truths(pc.equal(rows[user_id], person))
         return forgotten
-
-
-def _furthest(bounds: Bounds) -> dict[int, int]:
-    furthest: dict[int, int] = {}
-    for partitions in bounds.values():
-        for partition, offset in partitions.items():
-            furthest[partition] = max(offset, furthest.get(partition, 0))
-    return furthest
 
 
 def _is_below(partitions: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], bounds: Mapping[int, int]) -> Mask:

@@ -13,7 +13,7 @@ import pytest
 from switchyard import forget, protocol
 from switchyard.cli import main
 from switchyard.errors import FencedError, InputError
-from switchyard.forget import CUT_OFF, DONE, SILENT, UNKNOWN, furthest
+from switchyard.forget import CUT_OFF, DONE, SILENT, UNKNOWN
 from switchyard.generations import keep_spec
 from switchyard.layout import Layout
 from switchyard.settings import Settings
@@ -215,11 +215,6 @@ def test_where_nothing_ever_ran_there_is_nothing_to_forget(root: Layout, capsys:
 )
 def test_whose_a_rejected_record_is(value: str | None, owner: str | None) -> None:
     assert owner_of(value) == owner
-
-
-def test_the_furthest_position_counts() -> None:
-    found = furthest([{"t": {0: 3, 1: 9}}, {"t": {0: 5}, "u": {0: 1}}, {}])
-    assert found == {"t": {0: 5, 1: 9}, "u": {0: 1}}
 
 
 def test_marks_are_numbered_and_hold_no_id(layout: Layout) -> None:
