@@ -13,13 +13,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
+from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.audit import audit_at_newest, record_audit
 from switchyard.stream.session import start_session
 
+log = logging.getLogger("switchyard.audit")
+
 
 def main(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--generation", type=int, default=0, help="which generation; 0, the default, is the active one")
     parser.add_argument("--output", type=Path, help="also write the result, as JSON, into this file")
@@ -30,8 +33,11 @@ def main(arguments: list[str]) -> int:
             lambda: start_session(settings, "switchyard audit"), settings, options.generation or None
         )
     except SwitchyardError as error:
-        logging.getLogger("switchyard.audit").error("%s", error)
+        log.error("%s", error)
         return error.exit_code
+    except Exception as error:
+        log.error("the audit failed", exc_info=error)
+        return 1
     record_audit(settings.layout, audit)
     text = json.dumps(asdict(audit) | {"clean": audit.is_clean})
     if options.output:

@@ -15,9 +15,12 @@ from switchyard.generations import spec_for_driver
 from switchyard.kafka.client import read_properties
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES
+from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.lifecycle import run_generation
 from switchyard.swaps import Target
+
+log = logging.getLogger("switchyard.driver")
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -32,7 +35,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging()
     options = parse_arguments(arguments)
     try:
         settings = load_settings()
@@ -42,8 +45,11 @@ def main(arguments: list[str]) -> int:
             spec = spec_for_driver(settings, reader, options.generation, target, options.start)
         return int(run_generation(settings, spec, kafka).value)
     except SwitchyardError as error:
-        logging.getLogger("switchyard.driver").error("%s", error)
+        log.error("%s", error)
         return error.exit_code
+    except Exception as error:
+        log.error("the driver failed", exc_info=error)
+        return 1
 
 
 if __name__ == "__main__":

@@ -89,6 +89,11 @@ def build_parser() -> argparse.ArgumentParser:
         "recompute the join at a fixed version and compare; exit 1 if it differs",
     )
     audit.add_argument("--generation", type=_count, help="which generation (default: the active one)")
+    forget = _add(
+        commands, "forget", run_forget, "remove a person from every table; exit 1 when something is still pending"
+    )
+    forget.add_argument("--user-id", required=True, help="the userId; - reads it from the standard input")
+    forget.add_argument("--dry-run", action="store_true", help="only count the rows; changes nothing")
     demo = _add(commands, "demo", run_demo, "produce realistic users and accounts that belong together")
     demo.add_argument("--rate", type=_rate, default=20.0, help="records a second, both topics together (default 20)")
     demo.add_argument("--seconds", type=_rate, help="for how long (default: until Ctrl-C)")
@@ -284,6 +289,29 @@ def run_audit(settings: Settings, options: argparse.Namespace) -> int:
 def _last_error(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if " ERROR " in line]
     return lines[-1].partition(" ERROR ")[2] if lines else "no reason was given"
+
+
+def run_forget(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.following import requester
+    from switchyard.forget import count_rows, forget_user
+    from switchyard.kafka.topics import TopicReader
+
+    user_id = sys.stdin.readline().rstrip("\r\n") if options.user_id == "-" else options.user_id
+    if options.dry_run:
+        outcome = count_rows(settings.layout, user_id, _tell_on_stderr)
+    else:
+        with TopicReader({"bootstrap.servers": settings.bootstrap}) as reader:
+            outcome = forget_user(settings, reader, user_id, requester(), _tell_on_stderr)
+    document = outcome.document()
+    if options.json:
+        print_json(document)
+        return 0 if outcome.is_done else 1
+    print_pairs(document["found"])
+    if not options.dry_run:
+        print("\nWhat remains, and when it goes:")
+        for remainder in document["remains"]:
+            print(f"  {remainder['where']}: {remainder['what']}; it goes {remainder['goes']}")
+    return 0 if outcome.is_done else 1
 
 
 def run_demo(settings: Settings, options: argparse.Namespace) -> int:

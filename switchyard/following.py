@@ -34,14 +34,14 @@ def send_swap(settings: Settings, fields: Mapping[str, Any], swap_id: str | None
     chosen = _check_id(swap_id) or _new_id("cli")
     value = json.dumps({**fields, "id": chosen}).encode()
     parse_message(value)
-    publish(_kafka(settings), settings.control_topic, value, _requester())
+    publish(_kafka(settings), settings.control_topic, value, requester())
     return chosen
 
 
 def make_dry_run(settings: Settings, fields: Mapping[str, Any]) -> Answer:
     message = parse_message(json.dumps({**fields, "dryRun": True}).encode())
     with TopicReader(_kafka(settings)) as reader:
-        return Desk(settings, reader).take(message, _new_id("plan"), _requester())
+        return Desk(settings, reader).take(message, _new_id("plan"), requester())
 
 
 def send_rollback(settings: Settings, swap_id: str | None, tell: Tell) -> str:
@@ -49,7 +49,7 @@ def send_rollback(settings: Settings, swap_id: str | None, tell: Tell) -> str:
     chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("cli"))
     with TopicReader(_kafka(settings)) as reader:
         desk = Desk(settings, reader)
-        desk.roll_back(chosen, _requester())
+        desk.roll_back(chosen, requester())
         run = desk.next_run()
     if run is not None:
         start_run(settings, run, tell)
@@ -107,7 +107,7 @@ def _kafka(settings: Settings) -> dict[str, str]:
     return {"bootstrap.servers": settings.bootstrap}
 
 
-def _requester() -> str:
+def requester() -> str:
     name = "unknown"
     with suppress(KeyError, OSError, ImportError):
         name = getpass.getuser()

@@ -10,7 +10,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 """The checkout: dags, jobs and plugins lie beside the package."""
 
 BIG_TABLES = ("users", "accounts", "joined", "rejects")
-SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits", "incidents")
+SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits", "incidents", "forgotten")
 JOIN_TYPES = ("left", "inner", "natural", "asof")
 
 _URI = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -80,6 +80,11 @@ class Workspace:
 def batch_app_id(generation: int) -> str:
     """The Delta transaction id whose version is the last micro-batch written to a table."""
     return f"switchyard.g{generation}.batch"
+
+
+def forgotten_app_id(generation: int) -> str:
+    """The Delta transaction id whose version is the last mark of `forgotten` that a table has carried out."""
+    return f"switchyard.g{generation}.forgotten"
 
 
 def attempt_app_id(generation: int) -> str:

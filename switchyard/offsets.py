@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 Offsets = dict[str, dict[int, int]]
 """topic → partition → offset"""
@@ -23,6 +24,17 @@ def has_reached(position: Offsets, goal: Offsets) -> bool:
         for topic, partitions in goal.items()
         for partition, offset in partitions.items()
     )
+
+
+def furthest(positions: Iterable[Offsets]) -> Offsets:
+    """Of each partition the position that is furthest on."""
+    merged: Offsets = {}
+    for position in positions:
+        for topic, partitions in position.items():
+            there = merged.setdefault(topic, {})
+            for partition, offset in partitions.items():
+                there[partition] = max(offset, there.get(partition, 0))
+    return merged
 
 
 def from_json(text: str | None) -> Offsets:

@@ -17,6 +17,8 @@ from pyspark.storagelevel import StorageLevel
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.stream import changes
 from switchyard.stream.changes import JoinedChanges, Side
+from switchyard.stream.forgetting import REASON
+from switchyard.stream.forgotten_frames import skip_forgotten_rows
 from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables import files
@@ -27,16 +29,20 @@ KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
 
 
 def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame) -> Counts:
-    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    kept = skip_forgotten_rows(rows, sink.marks(), sink.spec).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts = {row["kind"]: row["count"] for row in kept.groupBy("kind").count().collect()}
+        kind = F.when(F.col("reason") == REASON, "forgotten").otherwise(F.col("kind")).alias("kind")
+        counts = {row["kind"]: row["count"] for row in kept.groupBy(kind).count().collect()}
         for name, frame in _source_frames(sink, kept).items():
             sink.commit_files(name, batch_id, _write_files(sink, name, batch_id, frame))
         _commit_joined(sink, batch_id, kept)
     finally:
         kept.unpersist()
-    seen = {kind: counts.get(kind, 0) for kind in changes.KINDS}
-    return Counts(sum(seen.values()) - seen["pair"], seen["reject"], seen["tombstone"])
+    return Counts(
+        input_rows=sum(counts.values()) - counts.get("pair", 0),
+        rejected_rows=counts.get("reject", 0),
+        tombstones=counts.get("tombstone", 0),
+    )
 
 
 def _source_frames(sink: BatchSink, rows: DataFrame) -> dict[str, DataFrame]:

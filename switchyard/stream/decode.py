@@ -37,7 +37,7 @@ def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
     | {"userId": "a", "age": 3}   | valid     | a      | -                                                |
     | {"userId": 7}               | valid     | 7      | -                                                |
     | {"name": "x"}               | reject    | -      | userId is missing                                |
-    | {"userId": "a", "age": "3"} | reject    | -      | age must be a whole number of 64 bits, is string |
+    | {"userId": "a", "age": "3"} | reject    | a      | age must be a whole number of 64 bits, is string |
     | -                           | tombstone | -      | -                                                |
     """
     text = F.col("value").cast("string")
@@ -52,13 +52,19 @@ def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
         .when(F.col("reason").isNotNull(), "reject")
         .otherwise("valid")
         .alias("kind"),
-        *[F.when(is_valid, _value(field)).alias(field.name) for field in fields],
+        *[F.when(_is_readable(field) | is_valid, _value(field)).alias(field.name) for field in fields],
         F.col("timestamp").alias("ts"),
         "partition",
         "offset",
         F.when(F.col("is_text"), text).otherwise(F.base64("value")).alias("text"),
         "reason",
     )
+
+
+def _is_readable(field: Field) -> Column:
+    """A rejected record keeps its userId where it has one, so that it can be forgotten with its person."""
+    found = _type_at(_path(field))
+    return ((found == "STRING") | found.rlike(NUMBERS)) if field.kind == "id" else F.lit(False)
 
 
 def _path(field: Field) -> str:

@@ -20,12 +20,14 @@ from pyspark.sql import functions as F
 
 from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINED_COLUMNS, JOINS
-from switchyard.layout import Layout
+from switchyard.layout import Layout, forgotten_app_id
 from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.stream.audit import read_at
 from switchyard.stream.changes import ROW_SCHEMA
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
+from switchyard.stream.forgotten_frames import keep_remembered
 from switchyard.tables import store
+from switchyard.tables.forgotten import Marks, read_marks
 from switchyard.tables.progress import Progress, batches, newest_progress
 
 
@@ -72,8 +74,11 @@ def examine(
         if is_resumed:
             users, accounts = (read_at(spark, layout, name, progress) for name in ("users", "accounts"))
         else:
-            users = _read_topic(spark, spec.usersTopic, USER_FIELDS, kafka, spec.startOffsets, end)
-            accounts = _read_topic(spark, spec.accountsTopic, ACCOUNT_FIELDS, kafka, spec.startOffsets, end)
+            marks = _marks_at(layout, progress)
+            users, accounts = (
+                keep_remembered(_read_topic(spark, topic, fields, kafka, spec.startOffsets, end), marks, topic)
+                for topic, fields in ((spec.usersTopic, USER_FIELDS), (spec.accountsTopic, ACCOUNT_FIELDS))
+            )
         joined = JOINS[spec.joinType](_sample(users, share), _sample(accounts, share), spec.stateRetention)
         expected = joined.select(*JOINED_COLUMNS).toArrow().cast(ROW_SCHEMA)
     actual = store.read_arrow(
@@ -111,6 +116,12 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
 
 def _first_with_records(layout: Layout, spec: GenerationSpec) -> Progress | None:
     return next((row for row in batches(layout, spec.generation) if row.inputRows), None)
+
+
+def _marks_at(layout: Layout, progress: Progress) -> Marks:
+    """The marks of `forgotten` that the compared rows went by."""
+    joined = store.open_table(layout, "joined", progress.joinedVersion)
+    return read_marks(layout).up_to(joined.transaction_version(forgotten_app_id(progress.generation)) or 0)
 
 
 def _sample(rows: DataFrame, share: int) -> DataFrame:

@@ -29,6 +29,7 @@ from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets, has_reached
+from switchyard.privacy import clean_foreign_text, describe_error
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.gate import examine
@@ -46,7 +47,6 @@ RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
 WATCHED_HEARTBEAT_SECONDS = 1.0
 PULSE_SECONDS = 2.0
-MOST_REASON_CHARACTERS = 500
 log = logging.getLogger("switchyard.driver")
 
 
@@ -77,8 +77,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         log.warning("fenced out: %s", error)
         return End.FENCED
     except Exception as error:
-        reason = str(error).strip()[:MOST_REASON_CHARACTERS] or type(error).__name__
-        fail_build(settings, book, request.swapId, reason)
+        fail_build(settings, book, request.swapId, describe_error(error))
         if swaps.is_abandoned(book.ledger(), spec.generation):
             clean_up(layout, book, spec.generation)
         raise
@@ -232,8 +231,9 @@ class _Watch:
     def _look(self) -> End | None:
         if self.runner.fenced is not None:
             return self._end_fenced(self.runner.fenced)
-        if not self.query.isActive:
-            raise SwitchyardError(f"the stream has stopped: {self.query.exception()}")
+        if not self.query.isActive or self.runner.failure:
+            reason = self.runner.failure or clean_foreign_text(str(self.query.exception()))
+            raise SwitchyardError(f"the stream has stopped: {reason}")
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
         try:
@@ -257,16 +257,19 @@ class _Watch:
         """While the old generation lingers it waits for signs of life, so they come more often."""
         every = WATCHED_HEARTBEAT_SECONDS if self._is_watched else self.settings.heartbeat_seconds
         if time.monotonic() - self.runner.reported_at > every:
-            self._check_fence_when_idle()
+            self._look_around_when_idle()
             self.runner.report_alive()
 
-    def _check_fence_when_idle(self) -> None:
-        """A batch checks by itself; in between nobody else would notice that a newer attempt has taken over."""
+    def _look_around_when_idle(self) -> None:
+        """A batch does this by itself; in between nobody else would notice a newer attempt, or a person to forget."""
         if self.runner.busy.acquire(blocking=False):
             try:
                 self.runner.sink.check_fence()
+                is_behind = self.runner.sink.has_new_marks()
             finally:
                 self.runner.busy.release()
+            if is_behind:
+                self.runner.forget_soon()
 
     def _is_due(self, what: str, every_seconds: float) -> bool:
         now = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -17,12 +17,14 @@ from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets
+from switchyard.privacy import describe_error
 from switchyard.settings import Settings
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
+from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, newest_progress, report
 
 LOG_SECONDS = 10.0
@@ -64,6 +66,8 @@ class BatchRunner:
         self._reporting = threading.Lock()
         self.position = self._last_position()
         self.fenced: FencedError | None = None
+        self.failure: str | None = None
+        self._forgetting: threading.Thread | None = None
         self.reported_at = 0.0
         self.broker_ends: Offsets = {}
         self._logged_at = 0.0
@@ -79,6 +83,13 @@ class BatchRunner:
         except FencedError as error:
             self.fenced = error
             raise
+        except SwitchyardError:
+            raise
+        except Exception as error:
+            # Spark writes what is raised here into its log, with the text of the error.
+            log.error("batch %s failed", batch_id, exc_info=error)
+            self.failure = f"batch {batch_id} failed: {describe_error(error)}"
+            raise SwitchyardError(self.failure) from None
         finally:
             self.busy.release()
 
@@ -90,6 +101,8 @@ class BatchRunner:
         began = time.monotonic()
         start, end = self._bounds(batch_id)
         self.sink.check_fence()
+        if not self.sink.has_begun(batch_id):
+            self._tell_forgotten(self.sink.forget())
         is_small = offsets.count_records(start, end) <= self._small_batch_records
         table = collect_if_it_fits(rows) if is_small else None
         if table is not None:
@@ -118,6 +131,42 @@ class BatchRunner:
         if last is None or last.endOffsets is None:
             return None
         return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
+
+    def forget_soon(self) -> None:
+        """For topics that are quiet. In a thread of its own: it may take long, and the main thread shows life."""
+        if self._forgetting is None or not self._forgetting.is_alive():
+            self._forgetting = threading.Thread(target=self._forget_in_thread, daemon=True)
+            self._forgetting.start()
+
+    def _forget_in_thread(self) -> None:
+        with self.busy:
+            try:
+                if not self.stopping.is_set():
+                    self._forget_between_batches()
+            except FencedError as error:
+                self.fenced = error
+            except Exception as error:
+                log.error("forgetting failed", exc_info=error)
+                self.failure = f"forgetting failed: {describe_error(error)}"
+
+    def _forget_between_batches(self) -> None:
+        """A batch that was left half done is replayed first."""
+        batch_id = self.position.batch_id if self.position else -1
+        if self.sink.has_begun(batch_id + 1):
+            return
+        lost = self.sink.forget()
+        if lost is None:
+            return
+        self._tell_forgotten(lost)
+        with self._reporting:
+            self._first_versions = self.sink.versions()
+            if self.position:
+                self.position = replace(self.position, versions=self.sink.versions())
+
+    def _tell_forgotten(self, lost: dict[str, int] | None) -> None:
+        if lost is not None:
+            rows = ", ".join(f"{count} of {name}" for name, count in lost.items())
+            tell(self.layout, f"forgotten: {rows}", generation=self.spec.generation)
 
     def report_alive(self) -> None:
         """A heartbeat, also in the middle of a batch: the last position once more."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from switchyard.settings import Settings
 from switchyard.stream.decode import DECODE_CONF
 
+LOGGING = Path(__file__).with_name("log4j2.properties")
 MAX_RESULT_SIZE = "spark.driver.maxResultSize"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
@@ -40,9 +42,17 @@ def session_conf(settings: Settings) -> dict[str, str]:
 
 def start_session(settings: Settings, name: str) -> SparkSession:
     session = SparkSession.builder.appName(name).config(map=dict(session_conf(settings))).getOrCreate()
+    _keep_values_out(session)
     session.sparkContext.setLogLevel("WARN")
     _quieten(session)
     return session
+
+
+def _keep_values_out(session: SparkSession) -> None:
+    """An exception of Spark may quote a record, and the JVM writes it into the log before we see it."""
+    jvm = session.sparkContext._jvm
+    place = jvm.java.net.URI(LOGGING.as_uri())  # type: ignore[union-attr]
+    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(place)  # type: ignore[union-attr]
 
 
 def _quieten(session: SparkSession) -> None:

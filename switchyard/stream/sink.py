@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from switchyard.generations import GenerationSpec
 from switchyard.layout import BIG_TABLES, Layout
-from switchyard.stream import changes
+from switchyard.stream import changes, forgetting
 from switchyard.stream.changes import JoinedChanges
 from switchyard.tables import files
+from switchyard.tables.forgotten import Marks, Register
 from switchyard.tables.writer import Revision, TableWriter
 
 
@@ -34,6 +36,7 @@ class BatchSink:
     def __init__(self, layout: Layout, spec: GenerationSpec, attempt: int) -> None:
         self.spec = spec
         self.writers = {name: TableWriter(layout, name, spec.generation, attempt) for name in BIG_TABLES}
+        self._register = Register(layout)
 
     def check_fence(self) -> None:
         for writer in self.writers.values():
@@ -42,9 +45,36 @@ class BatchSink:
     def versions(self) -> dict[str, int]:
         return {name: writer.version for name, writer in self.writers.items()}
 
+    def has_begun(self, batch_id: int) -> bool:
+        """Whether a table has the batch already, as of the last look."""
+        return any(writer.last_batch() >= batch_id for writer in self.writers.values())
+
+    def marks(self) -> Marks:
+        """The marks of `forgotten` that this generation has carried out: what a batch and its replay go by."""
+        return self._register.marks().up_to(min(writer.last_mark() for writer in self.writers.values()))
+
+    def has_new_marks(self) -> bool:
+        return min(writer.last_mark() for writer in self.writers.values()) < self._register.marks().newest
+
+    def forget(self) -> dict[str, int] | None:
+        """Carries out new marks; returns the rows that each table lost, or None when there are no new marks.
+
+        Only between two batches, and what another attempt has begun is finished first: then every table that has a
+        batch has it by the same marks.
+        """
+        self.check_fence()
+        marks, reached = self._register.marks(), [writer.last_mark() for writer in self.writers.values()]
+        targets = {max(reached), marks.newest} if min(reached) < marks.newest else set()
+        lost = [
+            forgetting.carry_out(self.writers, self.spec, marks.up_to(target))
+            for target in sorted(targets)
+            if target > min(reached)
+        ]
+        return {name: sum(part[name] for part in lost) for name in BIG_TABLES} if lost else None
+
     def commit_arrow(self, batch_id: int, rows: pa.Table) -> Counts:
         """Commits a batch that fits the driver."""
-        batch = changes.split_batch(rows)
+        batch = changes.split_batch(forgetting.skip_forgotten(rows, self.marks(), self.spec))
         sources = {
             "users": changes.user_rows(batch, self.spec.usersTopic),
             "accounts": changes.account_rows(batch, self.spec.accountsTopic),
@@ -53,7 +83,8 @@ class BatchSink:
         for name, source in sources.items():
             self.commit_appended(name, batch_id, source)
         self.commit_joined(batch_id, changes.joined_changes(batch, self.spec.joinType))
-        return Counts(batch.input_rows, batch.rejects.num_rows, batch.tombstones)
+        forgotten = pc.sum(pc.equal(batch.rejects["reason"], forgetting.REASON)).as_py() or 0
+        return Counts(batch.input_rows, batch.rejects.num_rows - forgotten, batch.tombstones)
 
     def commit_appended(self, name: str, batch_id: int, rows: pa.Table) -> None:
         writer = self.writers[name]
@@ -78,7 +109,7 @@ class BatchSink:
                 replacing.append(rewrite.replacing)
                 if rewrite.kept.num_rows:
                     revision.added.append(writer.write(rewrite.kept))
-            revision.added.extend(self._write_joined(pa.concat_tables(replacing)))
+            revision.added.extend(forgetting.write_joined(writer, pa.concat_tables(replacing)))
             return revision
 
         writer.commit(batch_id, revise)
@@ -90,9 +121,3 @@ class BatchSink:
         if joined.drop_only:
             live = [file for file in live if file.rows_without_account]
         return files.files_that_may_hold(live, np.unique(changes.keys_of(joined.revised, joined.side)))
-
-    def _write_joined(self, rows: pa.Table) -> list[AddAction]:
-        """Rows without an account go into files of their own, so that finding them again reads little else."""
-        lonely = rows["accountOffset"].is_null()
-        parts = [rows.filter(lonely), rows.filter(pa.compute.invert(lonely))]
-        return [self.writers["joined"].write(part) for part in parts if part.num_rows]

@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from switchyard.layout import Layout
+from switchyard.privacy import mask_emails
 from switchyard.swaps import Entry, Event, Ledger, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.status import ACTIVE, status_row
@@ -106,7 +107,7 @@ def stamp(entries: list[Entry], ledger: Ledger, now: datetime) -> list[Entry]:
 
 
 def row_of(entry: Entry) -> store.Row:
-    row = asdict(entry)
+    row = asdict(entry) | {"detail": mask_emails(entry.detail)}
     target = row.pop("target") or {}
     return row | {name: target.get(name) for name in ("usersTopic", "accountsTopic", "joinType")}
 

@@ -39,9 +39,9 @@ class Folder:
     def full(self, relative: str) -> str:
         return f"{self.path}/{relative}"
 
-    def read(self, relative: str) -> pa.Table:
+    def read(self, relative: str, columns: list[str] | None = None) -> pa.Table:
         with self.filesystem.open_input_file(self.full(relative)) as source:
-            return pq.ParquetFile(source).read()
+            return pq.ParquetFile(source).read(columns)
 
     def read_bytes(self, relative: str) -> bytes:
         with self.filesystem.open_input_stream(self.full(relative)) as source:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from switchyard.layout import Layout
+from switchyard.privacy import mask_emails
 from switchyard.tables import store
 
 Level = Literal["INFO", "WARNING", "ERROR"]
@@ -22,6 +23,7 @@ def tell(
     swap_id: str | None = None,
 ) -> None:
     """Writes one line into the logs table and to the process's own log."""
-    _console.log(logging.getLevelName(level), "%s", msg)
-    row = {"ts": datetime.now(UTC), "level": level, "msg": msg, "generation": generation, "swapId": swap_id}
+    text = mask_emails(msg)
+    _console.log(logging.getLevelName(level), "%s", text)
+    row = {"ts": datetime.now(UTC), "level": level, "msg": text, "generation": generation, "swapId": swap_id}
     store.append_rows(layout, "logs", [row])

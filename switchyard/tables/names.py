@@ -31,6 +31,7 @@ WHOLE_NAMES = {
     "progress": "progress",
     "audits": "audits",
     "incidents": "incidents",
+    "forgotten": "forgotten",
 }
 _NEWEST_BY = {
     "users": ("ts",),
@@ -44,6 +45,7 @@ _NEWEST_BY = {
     "progress": ("at",),
     "audits": ("at",),
     "incidents": ("at",),
+    "forgotten": ("at",),
 }
 
 

@@ -27,6 +27,12 @@ def _remove_from(layout: Layout, name: str, generation: int) -> int:
     return len(removed)
 
 
+def list_files(table: DeltaTable) -> list[tuple[str, int]]:
+    """Path and generation of every live file."""
+    live = pa.table(table.get_add_actions(flatten=True))
+    return list(zip(live["path"].to_pylist(), live["partition.generation"].to_pylist(), strict=True))
+
+
 def generation_files(table: DeltaTable, generation: int) -> list[tuple[str, int]]:
     """Path and size of every live file of a generation."""
     live = pa.table(table.get_add_actions(flatten=True))

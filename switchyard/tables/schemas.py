@@ -143,6 +143,17 @@ INCIDENTS = pa.schema(
         ("detail", pa.string()),
     ]
 )
+FORGOTTEN = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("at", TIMESTAMP),
+        ("userHash", pa.string()),
+        ("salt", pa.string()),
+        ("upTo", pa.string()),
+        ("found", pa.string()),
+        ("requestedBy", pa.string()),
+    ]
+)
 
 SCHEMAS: dict[str, pa.Schema] = {
     "users": USERS,
@@ -156,5 +167,6 @@ SCHEMAS: dict[str, pa.Schema] = {
     "progress": PROGRESS,
     "audits": AUDITS,
     "incidents": INCIDENTS,
+    "forgotten": FORGOTTEN,
 }
 PARTITIONED = frozenset({"users", "accounts", "joined", "rejects", "progress"})

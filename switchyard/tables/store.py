@@ -128,7 +128,11 @@ def read_arrow(
     where: pc.Expression | None = None,
     columns: list[str] | None = None,
 ) -> pa.Table:
-    """Rows of a table; an absent table reads as empty."""
+    """Rows of a table; an absent table reads as empty.
+
+    `where` may name only columns with statistics in the log: of the big tables none of text. delta-rs takes missing
+    ones for null bounds, and no row of the file is found.
+    """
     if not has_table(layout, name):
         return SCHEMAS[name].empty_table()
     table = DeltaTable(layout.table(name), version=version)

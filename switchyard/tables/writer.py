@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from switchyard.errors import FencedError, LostRaceError
-from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
+from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id, forgotten_app_id
 from switchyard.tables import files, store
 from switchyard.tables.schemas import SCHEMAS
 
@@ -77,33 +77,45 @@ class TableWriter:
         return int(self._table.version())
 
     def has_batch(self, batch_id: int) -> bool:
-        last = self.refresh().transaction_version(batch_app_id(self.generation))
-        return last is not None and last >= batch_id
+        self.refresh()
+        return self.last_batch() >= batch_id
 
     def write(self, rows: pa.Table) -> AddAction:
         names = [name for name in SCHEMAS[self.name].names if name != "generation"]
         return files.write_file(self.folder, self.generation, rows.select(names))
 
     def commit(self, batch_id: int, revise: Callable[[DeltaTable], Revision]) -> int:
-        """Commits a batch once and returns the table's version; a batch that is there already changes nothing.
+        """Commits a batch once and returns the table's version; a batch that is there already changes nothing."""
+        return self._commit(batch_app_id(self.generation), batch_id, revise, must_mark=False)
 
-        `revise` is asked again when a file it wants to replace has gone (compaction) since it looked.
-        """
+    def last_mark(self) -> int:
+        """The last mark of `forgotten` that this table has carried out, as of the last look."""
+        return self._table.transaction_version(forgotten_app_id(self.generation)) or 0
+
+    def last_batch(self) -> int:
+        """The last batch that this table has, as of the last look; -1 before any."""
+        last = self._table.transaction_version(batch_app_id(self.generation))
+        return -1 if last is None else int(last)
+
+    def commit_mark(self, number: int, revise: Callable[[DeltaTable], Revision]) -> int:
+        """Carries a mark of `forgotten` out, once; also a table without such rows remembers that it has."""
+        return self._commit(forgotten_app_id(self.generation), number, revise, must_mark=True)
+
+    def _commit(self, app_id: str, number: int, revise: Callable[[DeltaTable], Revision], must_mark: bool) -> int:
+        """`revise` is asked again when a file it wants to replace has gone (compaction) since it looked."""
         revision: Revision | None = None
         for _ in range(store.MOST_RACES):
-            if self.has_batch(batch_id):
+            last = self.refresh().transaction_version(app_id)
+            if last is not None and last >= number:
                 break
             if revision is None or not self._still_holds(revision):
                 revision = revise(self._table)
-            if not revision.added and not revision.removed:
+            if not revision.added and not revision.removed and not must_mark:
                 break
             change = store.Change(
                 added=revision.added,
                 removed=revision.removed,
-                markers={
-                    batch_app_id(self.generation): batch_id,
-                    attempt_app_id(self.generation): self.attempt,
-                },
+                markers={app_id: number, attempt_app_id(self.generation): self.attempt},
             )
             if store.commit_next(self._table, self.name, change):
                 self._table.update_incremental()

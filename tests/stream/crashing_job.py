@@ -3,6 +3,7 @@
 `<table>:before` dies before the commit of that table in the second batch, `<table>:after` right after it,
 `<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them,
 `applied:before` after the flip, before the history knows of it.
+`leak:NAME` does not die: the batch that brings a user of that name fails with an error that quotes the user's values.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from switchyard import protocol
 from switchyard.layout import PROJECT
-from switchyard.stream import runner
+from switchyard.stream import changes, runner
 from switchyard.tables.writer import TableWriter
 
 FIRST_BATCH = 1
@@ -65,6 +68,17 @@ def crash_after_flip(try_flip: Callable[..., bool]) -> Callable[..., bool]:
     return wrapped
 
 
+def leak_values(user_rows: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+    def wrapped(*arguments: Any) -> pa.Table:
+        rows = user_rows(*arguments)
+        if place == "leak" and moment in rows["name"].to_pylist():
+            pa.array([" ".join(rows["email"].to_pylist() + rows["name"].to_pylist())]).cast(pa.int64())
+        return rows
+
+    return wrapped
+
+
+changes.user_rows = leak_values(changes.user_rows)
 protocol.try_flip = crash_after_flip(protocol.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
 runner.report = crash_in_report(runner.report)

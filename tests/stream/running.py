@@ -31,15 +31,16 @@ class Stream:
 
     @classmethod
     def prepare(cls, spark: SparkSession, layout: Layout, topics: Topics, join_type: str, **options: Any) -> Stream:
+        generation = options.pop("generation", 1)
         settings = Settings(root=layout.root, **options)
         target = Target(topics.users, topics.accounts, join_type)
         with TopicReader(topics.kafka) as reader:
-            spec = resolve_spec(reader, target, "earliest", settings.state_retention, generation=1)
+            spec = resolve_spec(reader, target, "earliest", settings.state_retention, generation)
         return cls(spark, settings, topics, keep_spec(layout, spec))
 
     def run_attempt(self) -> BatchRunner:
         """One attempt that reads all there is, in micro-batches of the configured size, and ends."""
-        runner = BatchRunner(self.settings, self.spec, claim_attempt(self.settings.layout, 1))
+        runner = BatchRunner(self.settings, self.spec, claim_attempt(self.settings.layout, self.spec.generation))
         rows = generation_rows(
             self.spark,
             self.spec,
@@ -48,7 +49,7 @@ class Stream:
         )
         query = (
             rows.writeStream.foreachBatch(runner)
-            .option("checkpointLocation", self.settings.layout.checkpoint(1))
+            .option("checkpointLocation", self.settings.layout.checkpoint(self.spec.generation))
             .trigger(availableNow=True)
             .start()
         )
@@ -56,7 +57,7 @@ class Stream:
         return runner
 
     def audit(self) -> Audit:
-        return audit_at_newest(lambda: self.spark, self.settings, 1)
+        return audit_at_newest(lambda: self.spark, self.settings, self.spec.generation)
 
 
 LATEST = "order by {0}Ts desc nulls last, {0}Partition desc, {0}Offset desc"

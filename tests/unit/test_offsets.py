@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.errors import SwitchyardError
-from switchyard.offsets import count_records, from_json, has_reached, to_json
+from switchyard.offsets import count_records, from_json, furthest, has_reached, to_json
 from switchyard.stream.offset_log import parse_offset_log, read_batch_end
 
 LOG = 'v1\n{"batchWatermarkMs":0}\n{"users":{"1":5,"0":7}}\n{"accounts":{"0":3}}'
@@ -46,3 +46,8 @@ def test_a_goal_is_reached_when_every_partition_is_there() -> None:
 
 def test_offsets_survive_json() -> None:
     assert from_json(to_json({"u": {0: 2, 11: 3}})) == {"u": {0: 2, 11: 3}}
+
+
+def test_the_furthest_position_counts() -> None:
+    found = furthest([{"t": {0: 3, 1: 9}}, {"t": {0: 5}, "u": {0: 1}}, {}])
+    assert found == {"t": {0: 5, 1: 9}, "u": {0: 1}}

@@ -1,0 +1,65 @@
+"""Keeps values of records out of what people read: logs, the history, reasons.
+
+Our own sentences hold no values. The text of other libraries may quote what they could not read, so whatever stands in
+quotes there is cut out. E-mail addresses are masked in everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+
+from switchyard.errors import SwitchyardError
+
+_EMAIL = re.compile(r"[^\s@\"'<>()\[\]{},;:=|]+@[^\s@\"'<>()\[\]{},;:=|]+")
+# A quote inside a word, as in don't, is none.
+_QUOTE = re.compile(r"(?<!\w)['\"]|['\"](?!\w)")
+# From the first quote of a line to the last, as a value may hold quotes itself.
+_QUOTED = re.compile(r"(?<!\w)['\"].*['\"](?!\w)|(?<!\w)['\"].*")
+MOST_CHARACTERS = 500
+
+
+def mask_emails(text: str) -> str:
+    return _EMAIL.sub("(e-mail)", text)
+
+
+def clean_foreign_text(text: str) -> str:
+    """The text of an error that is not ours: without what is in quotes, without e-mail addresses, and short."""
+    lines = []
+    for line in text.strip().splitlines():
+        lines.append(_QUOTED.sub("'...'", line))
+        if len(_QUOTE.findall(line)) % 2:
+            # What is quoted goes on in the next line, and nobody can tell where it ends.
+            break
+    return mask_emails("\n".join(lines))[:MOST_CHARACTERS]
+
+
+def describe_error(error: BaseException) -> str:
+    """Why something failed, fit for people and logs."""
+    if isinstance(error, SwitchyardError):
+        return mask_emails(str(error))
+    return clean_foreign_text(str(error)) or type(error).__name__
+
+
+def describe_place(error: BaseException) -> str:
+    """Where it failed: the lines of our and others' code, without the error's text."""
+    return "".join(traceback.format_tb(error.__traceback__))
+
+
+class CleanFormatter(logging.Formatter):
+    """The last station of every line of a job's own log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_emails(super().format(record))
+
+    def formatException(self, ei: object) -> str:
+        error = ei[1] if isinstance(ei, tuple) else None
+        return f"{describe_place(error)}{type(error).__name__}: {describe_error(error)}" if error else ""
+
+
+def start_logging() -> None:
+    """Logging for a job. Like the standard one, with values kept out."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
