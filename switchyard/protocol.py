@@ -82,7 +82,7 @@ def order_build(
     requested_by: str,
     detail: str,
 ) -> Request:
-    """Accepts the build of a snapshot once and gives it the next generation. It has no deadline: nobody waits for it."""
+    """Accepts the build of a snapshot once and gives it the next generation. It has no deadline: nobody waits."""
     if not swaps.is_build_id(swap_id):
         raise ValueError(f"{swap_id} is not the id of a build")
 

@@ -7,7 +7,6 @@ longer hold what it read.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.stream.audit import read_at
 from switchyard.stream.changes import ROW_SCHEMA
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
+from switchyard.stream.query import read_range
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, batches, newest_progress
 
@@ -74,7 +74,7 @@ def examine(
         else:
             users = _read_topic(spark, spec.usersTopic, USER_FIELDS, kafka, spec.startOffsets, end)
             accounts = _read_topic(spark, spec.accountsTopic, ACCOUNT_FIELDS, kafka, spec.startOffsets, end)
-        joined = JOINS[spec.joinType](_sample(users, share), _sample(accounts, share), spec.stateRetention)
+        joined = JOINS[spec.joinType](sample_users(users, share), sample_users(accounts, share), spec.stateRetention)
         expected = joined.select(*JOINED_COLUMNS).toArrow().cast(ROW_SCHEMA)
     actual = store.read_arrow(
         layout,
@@ -113,7 +113,7 @@ def _first_with_records(layout: Layout, spec: GenerationSpec) -> Progress | None
     return next((row for row in batches(layout, spec.generation) if row.inputRows), None)
 
 
-def _sample(rows: DataFrame, share: int) -> DataFrame:
+def sample_users(rows: DataFrame, share: int) -> DataFrame:
     return rows if share == 1 else rows.where(F.crc32(F.encode("userId", "utf-8")) % share == 0)
 
 
@@ -121,17 +121,5 @@ def _read_topic(
     spark: SparkSession, topic: str, fields: tuple[Field, ...], kafka: Mapping[str, str], start: Offsets, end: Offsets
 ) -> DataFrame:
     """The valid records of a topic between two positions, with the columns of its table."""
-    ends = end.get(topic, {})
-    starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
-    records = (
-        spark.read.format("kafka")
-        .options(**{f"kafka.{name}": value for name, value in kafka.items()})
-        .options(
-            assign=json.dumps({topic: sorted(ends)}),
-            startingOffsets=json.dumps({topic: starts}),
-            endingOffsets=json.dumps({topic: ends}),
-            failOnDataLoss="true",
-        )
-        .load()
-    )
+    records = read_range(spark, topic, kafka, start, end)
     return decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason")
