@@ -13,7 +13,7 @@ _BUILDS = {
     Event.REQUESTED: "backfilling {name}: {entry.target}, from {entry.start}",
     Event.STARTING: "the backfill of {name} is starting",
     Event.PLANNED: "{name} is built and can be published",
-    Event.RETIRED: "{name} is at rest",
+    Event.RETIRED: "{name} is closed",
 }
 
 
