@@ -48,33 +48,14 @@ from switchyard.airflow.backfill_tasks import (
     PublishOperator,
     close_from_run,
 )
-from switchyard.airflow.defaults import FROM_PATTERN, GENERATIONS, TO_PATTERN, TOPIC_PATTERN, dag_arguments
-from switchyard.layout import JOIN_TYPES, PROJECT
+from switchyard.airflow.defaults import FROM_PATTERN, GENERATIONS, TO_PATTERN, dag_arguments
+from switchyard.airflow.forms import TARGET_PARAMS
+from switchyard.layout import PROJECT
 
 APPLICATION = PROJECT / "jobs" / "backfill_generation.py"
 
 PARAMS = {
-    "users_topic": Param(
-        "",
-        type=["string", "null"],
-        pattern=TOPIC_PATTERN,
-        title="Users topic",
-        description="An existing Kafka topic with user records. Empty: the one that is read now.",
-    ),
-    "accounts_topic": Param(
-        "",
-        type=["string", "null"],
-        pattern=TOPIC_PATTERN,
-        title="Accounts topic",
-        description="An existing Kafka topic with account records. Empty: the one that is read now.",
-    ),
-    "join_type": Param(
-        "",
-        type=["string", "null"],
-        enum=["", None, *JOIN_TYPES],
-        title="Join type",
-        description="Empty: the one that is used now. left, inner, natural or asof, as in switchyard_generation.",
-    ),
+    **TARGET_PARAMS,
     "from": Param(
         "earliest",
         type=["string", "null"],

@@ -125,7 +125,8 @@ class BackfillDesk(Desk):
             if not ledger.is_built(generation):
                 raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
             require_spec(self.settings.layout, generation)
-            return generation, build.target, build.start
+            # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
+            return generation, build.target, "resume"
 
         detail = f"from generation {self.book.standing().generation} to the snapshot of generation {generation}"
         return self._accepted(self._request(swap_id, choose, requested_by, detail))

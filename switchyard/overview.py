@@ -27,7 +27,7 @@ def describe_status(settings: Settings) -> dict[str, Any]:
     reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds)
     return asdict(status) | {
         "lag": progress.lag if progress else None,
-        "rowsPerSecond": recent_rate(layout, status.generation),
+        "rowsPerSecond": 0.0 if snapshot else recent_rate(layout, status.generation),
         "heartbeatAgeSeconds": None if age is None else round(age, 3),
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,

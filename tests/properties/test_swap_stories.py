@@ -442,6 +442,18 @@ def publish(world: World, generation: int) -> str:
     return swap_id
 
 
+def world_with_snapshot() -> tuple[World, int]:
+    """A stream has retired, and a snapshot is active."""
+    world = world_with(LEFT)
+    snapshot = make_snapshot(world)
+    world.wait(6)
+    publish(world, snapshot)
+    advance(world)
+    rest(world)
+    assert world.book.row.generation == snapshot
+    return world, snapshot
+
+
 def test_a_build_neither_withdraws_a_swap_nor_is_withdrawn_by_one_nor_by_time() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
@@ -483,12 +495,7 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
 
 
 def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back_at_once() -> None:
-    world = world_with(LEFT)
-    snapshot = make_snapshot(world)
-    world.wait(6)
-    publish(world, snapshot)
-    advance(world)
-    rest(world)
+    world, snapshot = world_with_snapshot()
     back = world.rollback()
     wanted = swaps.needs_run(world.book.history)
     assert wanted is not None
@@ -508,12 +515,7 @@ def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back
 
 
 def test_resume_means_the_stream_and_never_a_snapshot_of_the_same_topics() -> None:
-    world = world_with(LEFT)
-    snapshot = make_snapshot(world)
-    world.wait(6)
-    publish(world, snapshot)
-    advance(world)
-    rest(world)
+    world, _ = world_with_snapshot()
     swap_id = world.send(RESUME_LEFT)
     advance(world)
     assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)

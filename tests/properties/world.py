@@ -182,12 +182,7 @@ class World:
                 raise InputError("there is no previous generation")
             return generation, ledger.requests_of(generation)[0].target, "resume"
 
-        try:
-            self.request(swap_id, choose)
-        except InputError as error:
-            protocol.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
-        except protocol.Retry:
-            assert swap_id in self.book.history.outcomes
+        self.request_or_reject(swap_id, choose)
 
     def backfill(self, number: int = 0) -> str:
         """Asks for a snapshot of history; whatever else is under way goes on."""
@@ -218,8 +213,11 @@ class World:
         def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
             if not ledger.is_built(snapshot):
                 raise InputError("it is not finished")
-            return snapshot, POLICY.defaults, "earliest"
+            return snapshot, POLICY.defaults, "resume"
 
+        self.request_or_reject(swap_id, choose)
+
+    def request_or_reject(self, swap_id: str, choose: Callable[[Ledger, Standing], tuple[int, Target, str]]) -> None:
         try:
             self.request(swap_id, choose)
         except InputError as error:

@@ -301,7 +301,8 @@ def test_a_published_snapshot_is_healthy_without_a_driver_and_a_rollback_goes_bo
         run(spark, settings, topics, 2)
         assert desk.book.ledger().building == desk.book.ledger().find("beside"), "it goes on beside the build"
         assert desk.book.standing().generation == 1
-        assert publish(settings, topics, 2, "publish-history").event is Event.APPLIED
+        published = publish(settings, topics, 2, "publish-history")
+        assert (published.event, published.start) == (Event.APPLIED, "resume")
         assert desk.book.ledger().outcomes["beside"].event is Event.SUPERSEDED
         assert publish(settings, topics, 2, "publish-again").event is Event.REFRESHED
         assert_it_is_healthy(settings, topics)
