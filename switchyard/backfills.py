@@ -24,6 +24,7 @@ from switchyard.protocol import Book
 from switchyard.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.settings import Settings
 from switchyard.swaps import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, Standing, Target
+from switchyard.tables.removal import delete_uncommitted
 from switchyard.upkeep import clean_up
 
 LOOK_SECONDS = 0.25
@@ -172,6 +173,9 @@ def settle_build(settings: Settings, book: Book, build: Request, event: Event, d
     protocol.note(book, build.entry(event, detail))
     if swaps.is_abandoned(book.ledger(), build.generation):
         clean_up(settings.layout, book, build.generation)
+        if event is Event.FAILED:
+            # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.
+            delete_uncommitted(settings.layout, build.generation)
     return book.ledger().outcomes[build.swapId]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,16 @@ import pytest
 from switchyard import protocol
 from switchyard.backfills import parse_wish, settle_build
 from switchyard.control import check_id
-from switchyard.errors import InputError
-from switchyard.layout import Layout
+from switchyard.errors import FencedError, InputError
+from switchyard.layout import BIG_TABLES, Layout
 from switchyard.settings import Settings
 from switchyard.stories import describe, open_book
-from switchyard.swaps import Event, Standing, Target
+from switchyard.swaps import Event, Request, Standing, Target
+from switchyard.tables import store
 from switchyard.tables.progress import Progress, best_rate, report
+from switchyard.tables.removal import generation_files
+from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.writer import Revision, TableWriter, claim_attempt
 
 DEFAULTS = Target("users", "accounts", "left")
 
@@ -77,6 +82,55 @@ def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: La
     assert (book.ledger().requests, book.ledger().next_generation) == ((), 2)
     with pytest.raises(ValueError, match="not the id of a build"):
         protocol.order_build(book, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail="")
+
+
+def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Path]]:
+    """A build whose job has started: users are committed, accounts are only written."""
+    layout, book = settings.layout, open_book(settings.layout)
+    build = protocol.order_build(
+        book,
+        swap_id,
+        choose=lambda ledger, standing: DEFAULTS,
+        start="earliest",
+        requested_by="test",
+        detail="",
+    )
+    protocol.note(book, build.entry(Event.STARTING))
+    attempt = claim_attempt(layout, build.generation)
+    places = []
+    for name in ("users", "accounts"):
+        writer = TableWriter(layout, name, build.generation, attempt)
+        written = writer.write(SCHEMAS[name].empty_table())
+        places.append(Path(layout.table(name), written.path))
+        if name == "users":
+            writer.commit(0, lambda table, written=written: Revision([written]))  # type: ignore[misc]
+    return build, places
+
+
+def live_files(layout: Layout, generation: int) -> int:
+    return sum(len(generation_files(store.open_table(layout, name), generation)) for name in BIG_TABLES)
+
+
+def test_a_build_that_failed_leaves_nothing_in_the_tables_and_no_file_that_was_never_committed(layout: Layout) -> None:
+    settings = Settings(root=layout.root)
+    build, (committed, uncommitted) = order_with_files(settings, "backfill-a")
+    other, (_, kept) = order_with_files(settings, "backfill-b")
+    assert live_files(layout, build.generation) == 1
+    settle_build(settings, open_book(layout), build, Event.FAILED, "the disk is full")
+    assert live_files(layout, build.generation) == 0
+    assert (committed.exists(), uncommitted.exists(), kept.exists()) == (True, False, True)
+    assert live_files(layout, other.generation) == 1
+
+
+def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> None:
+    settings = Settings(root=layout.root)
+    build, places = order_with_files(settings, "backfill-a")
+    writer = TableWriter(layout, "users", 1, 1)
+    settle_build(settings, open_book(layout), build, Event.PLANNED, "built")
+    assert (live_files(layout, 1), all(place.exists() for place in places)) == (1, True)
+    assert open_book(layout).ledger().is_retired(1)
+    with pytest.raises(FencedError):
+        writer.refresh()
 
 
 def test_the_speed_of_a_backfill_says_nothing_about_a_stream(layout: Layout) -> None:
