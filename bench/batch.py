@@ -61,15 +61,15 @@ def start_spark(settings: Settings) -> SparkSession:
     return spark
 
 
-def fill_topics(bootstrap: str, records: int) -> None:
+def fill_topics(bootstrap: str, records: int, users: str = "users", accounts: str = "accounts") -> None:
     """The same number of users and accounts, of people who have a few of each."""
     from confluent_kafka import Producer
 
-    ensure_topics({"bootstrap.servers": bootstrap}, ["users", "accounts"], 2)
+    ensure_topics({"bootstrap.servers": bootstrap}, [users, accounts], 2)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
     draw = random.Random(1)
     for _ in range(records // 2):
-        for topic, make in (("users", draw_user), ("accounts", draw_account)):
+        for topic, make in ((users, draw_user), (accounts, draw_account)):
             fields = make(draw.randrange(records), draw)
             producer.produce(topic, json.dumps(fields).encode(), partition=draw.randrange(2))
         producer.poll(0)

@@ -45,39 +45,17 @@ from switchyard.airflow.defaults import (
     START_PATTERN,
     STREAM_RETRIES,
     STREAM_RETRY_DELAY,
-    TOPIC_PATTERN,
     dag_arguments,
 )
+from switchyard.airflow.forms import TARGET_PARAMS
 from switchyard.airflow.generation_tasks import close_from_run
 from switchyard.airflow.submit import GenerationSubmitOperator
-from switchyard.layout import JOIN_TYPES, PROJECT
+from switchyard.layout import PROJECT
 
 APPLICATION = PROJECT / "jobs" / "stream_generation.py"
 
 PARAMS = {
-    "users_topic": Param(
-        "",
-        type=["string", "null"],
-        pattern=TOPIC_PATTERN,
-        title="Users topic",
-        description="An existing Kafka topic with user records. Empty: the one that is read now.",
-    ),
-    "accounts_topic": Param(
-        "",
-        type=["string", "null"],
-        pattern=TOPIC_PATTERN,
-        title="Accounts topic",
-        description="An existing Kafka topic with account records. Empty: the one that is read now.",
-    ),
-    "join_type": Param(
-        "",
-        type=["string", "null"],
-        enum=["", None, *JOIN_TYPES],
-        title="Join type",
-        description="Empty: the one that is used now. left and inner: every pair of events. "
-        "natural: each user event with the latest account. "
-        "asof: each account event with the user as of its time.",
-    ),
+    **TARGET_PARAMS,
     "start": Param(
         "latest",
         type="string",

@@ -73,6 +73,13 @@ def build_parser() -> argparse.ArgumentParser:
     rollback = _add(commands, "rollback", run_rollback, "go back to the previous generation")
     rollback.add_argument("--id", help="idempotency key: the same id again is the same command")
     rollback.add_argument("--wait", action="store_true", help="follow it to its outcome; exit 3 failed, 4 superseded")
+    backfill = _add(commands, "backfill", run_backfill, "build the join of a range of history; publish it if wanted")
+    _add_pair(backfill)
+    backfill.add_argument("--from", help="earliest (default), an ISO timestamp, or offsets as JSON")
+    backfill.add_argument("--to", help="latest (default: the end now), an ISO timestamp, or offsets as JSON")
+    backfill.add_argument("--publish", action="store_true", help="make the finished snapshot the active generation")
+    backfill.add_argument("--generation", type=_count, help="publish this finished snapshot; build nothing")
+    backfill.add_argument("--wait", action="store_true", help="follow it to its outcome; exit 3 failed, 4 superseded")
     logs = _add(commands, "logs", run_logs, "what happened, in plain words, newest last")
     logs.add_argument("--limit", type=_count, default=200, help="how many lines (default 200)")
     logs.add_argument("--follow", action="store_true", help="go on with new lines until Ctrl-C")
@@ -112,10 +119,14 @@ def _add(commands: Any, name: str, command: Command, text: str) -> argparse.Argu
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
     """What a control message may say; what is left out stays as it is."""
+    _add_pair(parser)
+    parser.add_argument("--start", help="latest (default), earliest, resume or an ISO timestamp")
+
+
+def _add_pair(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--users-topic", help="default: the one that is read now")
     parser.add_argument("--accounts-topic", help="default: the one that is read now")
     parser.add_argument("--join-type", help="left, inner, natural or asof (default: the one that is used now)")
-    parser.add_argument("--start", help="latest (default), earliest, resume or an ISO timestamp")
 
 
 def _count(text: str) -> int:
@@ -215,16 +226,44 @@ def _message_fields(options: argparse.Namespace) -> Row:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def run_backfill(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.backfills import build_id, publish_id
+    from switchyard.following import follow_backfill, send_backfill
+
+    given = {
+        "users_topic": options.users_topic,
+        "accounts_topic": options.accounts_topic,
+        "join_type": options.join_type,
+        "from": getattr(options, "from"),
+        "to": options.to,
+        "publish": options.publish,
+        "generation": options.generation,
+    }
+    fields = {name: value for name, value in given.items() if value is not None}
+    run_id = send_backfill(settings, fields)
+    if options.wait:
+        tell = _tell_on_stderr if options.json else _tell
+        return _show_outcome(options, follow_backfill(settings, run_id, fields, tell))
+    return _show_sent(options, publish_id(run_id) if options.generation else build_id(run_id))
+
+
 def _follow_if_wanted(settings: Settings, options: argparse.Namespace, swap_id: str) -> int:
     from switchyard.following import follow
 
     if not options.wait:
-        if options.json:
-            print_json({"swapId": swap_id})
-        else:
-            print(f"sent as {swap_id}; `switchyard history` and `switchyard logs` tell what becomes of it")
-        return 0
-    outcome = follow(settings, swap_id, _tell_on_stderr if options.json else _tell)
+        return _show_sent(options, swap_id)
+    return _show_outcome(options, follow(settings, swap_id, _tell_on_stderr if options.json else _tell))
+
+
+def _show_sent(options: argparse.Namespace, swap_id: str) -> int:
+    if options.json:
+        print_json({"swapId": swap_id})
+    else:
+        print(f"sent as {swap_id}; `switchyard history` and `switchyard logs` tell what becomes of it")
+    return 0
+
+
+def _show_outcome(options: argparse.Namespace, outcome: Row) -> int:
     if options.json:
         print_json(outcome)
     else:

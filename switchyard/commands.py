@@ -205,6 +205,7 @@ class Desk:
             detail = f"the way back to generation {generation} is already being taken by {ledger.building.swapId}"
             return self._settled(Entry(swap_id, Event.REFRESHED, None, target, "resume", requested_by, detail))
         how = "which still lingers" if ledger.is_lingering(generation) else "by resuming its checkpoint"
+        how = "which is a finished snapshot" if ledger.is_snapshot(generation) else how
         detail = f"from generation {standing.generation} back to generation {generation}, {how}"
         return self._accepted(self._request(swap_id, choose, requested_by, detail))
 
@@ -216,6 +217,7 @@ class Desk:
             policy=self.settings.policy,
             topics=topics,
             pending_start=swaps.pending_start(ledger),
+            is_snapshot=swaps.desires_snapshot(ledger, standing),
         )
 
     def _request(
@@ -250,6 +252,8 @@ class Desk:
 
     def _accepted(self, request: Request) -> Answer:
         protocol.settle_due(self.book, _now())
+        if protocol.flip_snapshot(self.book, _now(), self.settings.rules):
+            protocol.settle_due(self.book, _now())
         return Answer(request.swapId, self.book.ledger().outcomes.get(request.swapId), request)
 
     def _settled(self, entry: Entry, plan: Plan | None = None) -> Answer:

@@ -13,7 +13,16 @@ from typing import Any
 
 from switchyard.errors import InputError
 from switchyard.layout import JOIN_TYPES
-from switchyard.swaps import BOOT_ID, BY_HAND_PREFIX, HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, Target
+from switchyard.swaps import (
+    BACKFILL_PREFIX,
+    BOOT_ID,
+    BY_HAND_PREFIX,
+    HOSTED_PREFIX,
+    PUBLISH_PREFIX,
+    ROLLBACK_PREFIX,
+    UNDO_PREFIX,
+    Target,
+)
 
 MOST_BYTES = 64 * 1024
 MOST_ID_CHARACTERS = 200
@@ -21,7 +30,15 @@ NAMED_STARTS = ("latest", "earliest", "resume")
 FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id")
 SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
-RESERVED_IDS = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, BY_HAND_PREFIX, f"{BOOT_ID}~")
+RESERVED_IDS = (
+    HOSTED_PREFIX,
+    ROLLBACK_PREFIX,
+    UNDO_PREFIX,
+    BY_HAND_PREFIX,
+    BACKFILL_PREFIX,
+    PUBLISH_PREFIX,
+    f"{BOOT_ID}~",
+)
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -210,11 +227,13 @@ def decide(
     policy: Policy,
     topics: Mapping[str, int],
     pending_start: str | None = None,
+    is_snapshot: bool = False,
 ) -> Decision:
     """What a message asks for. An InputError is a rejection, and says why.
 
     `desired` is what was last asked for and has not failed, `active` what everybody reads; both are None at first.
     `pending_start` is where the swap that is under way starts: like its other fields it counts unless overridden.
+    With `is_snapshot`, what is desired is a snapshot of history: a message that names a start asks for a stream.
     """
     current = desired or policy.defaults
     target = Target(
@@ -224,7 +243,9 @@ def decide(
     )
     check_target(target, policy, topics)
     changes = _changes(desired, target)
-    if target == desired:
+    if target == desired and is_snapshot and message.start is not None:
+        kind, changes = Kind.SWAP, ("a stream takes the place of the snapshot",)
+    elif target == desired:
         kind = Kind.REFRESH
     elif target == active:
         kind = Kind.TAKE_BACK

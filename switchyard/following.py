@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from switchyard.backfills import build_id, parse_wish, publish_id
 from switchyard.commands import Answer, Desk
 from switchyard.control import MOST_ID_CHARACTERS, parse_message
 from switchyard.errors import InputError, SwitchyardError
@@ -18,10 +19,11 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
 from switchyard.stories import describe
-from switchyard.swaps import ROLLBACK_PREFIX, Ledger, is_overdue
+from switchyard.swaps import ROLLBACK_PREFIX, Event, Ledger, is_overdue
 from switchyard.tables.book import DeltaBook
 from switchyard.upkeep import Run
 
+BACKFILL_DAG = "switchyard_backfill"
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 90.0
 """The control DAG looks each minute even if its bell is broken."""
@@ -67,7 +69,26 @@ def start_run(settings: Settings, run: Run, tell: Tell) -> None:
         tell("Airflow did not answer; the control DAG starts the driver within a minute of its return")
 
 
-def follow(settings: Settings, swap_id: str, tell: Tell) -> dict[str, Any]:
+def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
+    """Starts a run of the backfill DAG and returns its id. What can be refused is refused before."""
+    from switchyard.local.airflow_api import AirflowApi
+
+    parse_wish(fields)
+    run_id = _new_id("cli")
+    AirflowApi.of(settings).trigger(BACKFILL_DAG, run_id, fields, f"asked for by {requester()}")
+    return run_id
+
+
+def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Tells the build as it comes and, if it is to be published, the swap."""
+    if not fields.get("generation"):
+        built = follow(settings, build_id(run_id), tell, BACKFILL_DAG)
+        if not fields.get("publish") or built["outcome"] != Event.PLANNED:
+            return built
+    return follow(settings, publish_id(run_id), tell, BACKFILL_DAG)
+
+
+def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyard_control") -> dict[str, Any]:
     """Tells each event of a swap as it comes; returns its outcome."""
     book = DeltaBook(settings.layout)
     began, told = time.monotonic(), 0
@@ -89,7 +110,7 @@ def follow(settings: Settings, swap_id: str, tell: Tell) -> dict[str, Any]:
             }
         if not entries and time.monotonic() - began > PATIENCE_SECONDS:
             raise SwitchyardError(
-                f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG switchyard_control running? "
+                f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG {taker} running? "
                 "It will be taken when it runs again; `switchyard history` tells"
             )
         if entries and not deadline_told and _is_overdue(ledger, swap_id):

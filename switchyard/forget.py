@@ -30,7 +30,7 @@ from switchyard.tables.book import DeltaBook
 from switchyard.tables.files import Folder
 from switchyard.tables.forgotten import add_mark
 from switchyard.tables.logs import tell as tell_people
-from switchyard.tables.progress import Progress, newest_progress, report
+from switchyard.tables.progress import Progress, newest_progress, report_again
 from switchyard.tables.removal import list_files
 from switchyard.tables.writer import claim_attempt
 
@@ -157,8 +157,9 @@ def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested
 
 
 def has_ended(ledger: Ledger, generation: int) -> bool:
-    """Whether no driver will write it unless it is asked for again. What the book does not know has ended."""
-    return ledger.request_of(generation) is None or is_over(ledger, generation)
+    """Whether nobody will write it unless it is asked for again. What the book does not know has ended."""
+    is_known = ledger.command_of(generation) is not None
+    return not is_known or ledger.is_built(generation) or is_over(ledger, generation)
 
 
 def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: set[int]) -> Offsets:
@@ -203,15 +204,8 @@ def forget_in_ended(layout: Layout, generation: int) -> str:
     if sink.has_begun(following):
         return CUT_OFF
     if sink.forget() is not None and last is not None:
-        report(layout, _at_new_versions(last, sink, attempt))
+        report_again(layout, replace(last, attempt=attempt), datetime.now(UTC))
     return DONE
-
-
-def _at_new_versions(last: Progress, sink: BatchSink, attempt: int) -> Progress:
-    """The last position once more, as a heartbeat: readers see the tables as they are now."""
-    changed: dict[str, Any] = {f"{name}Version": version for name, version in sink.versions().items()}
-    changed |= {"inputRows": 0, "rowsPerSecond": 0.0, "batchMs": 0, "rejectedRows": 0, "tombstones": 0}
-    return replace(last, attempt=attempt, at=datetime.now(UTC), startOffsets=None, **changed)
 
 
 def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) -> str:

@@ -32,6 +32,12 @@ class GenerationSpec(BaseModel, frozen=True):
     stateRetention: timedelta | None = None
     """Fixed for the generation's life: a checkpoint cannot change it, and an audit must know it."""
     requestedAt: datetime
+    end: str | None = None
+    """Where a snapshot of history ends, as it was asked for; None for a stream, which has no end."""
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.end is not None
 
     @property
     def target(self) -> Target:
@@ -109,6 +115,8 @@ def spec_for_driver(
         check_target(target, settings.policy, reader.list_topics())
         spec = resolve_spec(reader, target, start, settings.state_retention, generation)
         return keep_spec(settings.layout, spec)
+    if known.is_snapshot:
+        raise InputError(f"generation {generation} is a finished snapshot of history; no driver can stream into it")
     if known.target != target:
         raise InputError(
             f"generation {generation} is {known.target}; it cannot become another one: ask for a new generation"

@@ -117,6 +117,11 @@ class Sight:
         return self.now - max(signs) if signs and self.standing.generation is not None else None
 
     @property
+    def is_snapshot(self) -> bool:
+        """Whether what is active is a range of history: it is finished, and nobody works on it."""
+        return self.ledger.is_snapshot(self.standing.generation)
+
+    @property
     def batches(self) -> list[Beat]:
         return [beat for beat in self.beats if beat.is_batch]
 
@@ -135,6 +140,8 @@ def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
     silence, generation = sight.silence, sight.standing.generation
     if silence is None:
         return _judge_absence(sight, limits)
+    if sight.is_snapshot:
+        return Verdict("heartbeat", Level.OK, f"generation {generation} is a finished snapshot and needs no driver")
     name, ago = f"generation {generation}", describe_time(silence)
     if silence <= limits.stale:
         return Verdict("heartbeat", Level.OK, f"{name} reported {ago} ago")
@@ -161,6 +168,8 @@ def check_progress(sight: Sight, limits: Limits) -> Verdict:
     """A driver that lives and does nothing is not healthy."""
     if not sight.beats:
         return Verdict("progress", Level.OK, "there is no report to judge by")
+    if sight.is_snapshot:
+        return Verdict("progress", Level.OK, "a snapshot is finished")
     last = sight.beats[-1]
     waited = sight.without_progress
     if waited > stuck_after(sight, limits):
@@ -178,6 +187,8 @@ def stuck_after(sight: Sight, limits: Limits) -> timedelta:
 
 
 def check_lag(sight: Sight, limits: Limits) -> Verdict:
+    if sight.is_snapshot:
+        return Verdict("lag", Level.OK, "a snapshot has an end, and is there")
     known = [beat.lag for beat in sight.beats if beat.lag is not None]
     if not known:
         return Verdict("lag", Level.WARNING if sight.beats else Level.OK, "the lag is not known")
@@ -301,6 +312,8 @@ class Cure(StrEnum):
 
 def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
     """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
+    if sight.is_snapshot:
+        return Cure.NONE
     silence = sight.silence
     is_silent = silence is not None and silence > limits.hung
     is_stuck = check_progress(sight, limits).is_incident

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from switchyard.generations import load_spec
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger
 from switchyard.tables.book import DeltaBook
@@ -22,19 +23,30 @@ def describe_status(settings: Settings) -> dict[str, Any]:
     progress = newest_progress(layout, status.generation)
     ledger = DeltaBook(layout).ledger()
     age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
-    reason = judge_heartbeat(age, settings.stale_seconds)
+    snapshot = describe_snapshot(settings, status.generation) if ledger.is_snapshot(status.generation) else None
+    reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds)
     return asdict(status) | {
         "lag": progress.lag if progress else None,
-        "rowsPerSecond": recent_rate(layout, status.generation),
+        "rowsPerSecond": 0.0 if snapshot else recent_rate(layout, status.generation),
         "heartbeatAgeSeconds": None if age is None else round(age, 3),
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,
         "versions": progress.versions() if progress else None,
         "lingering": [entry.generation for entry in ledger.lingering],
         "swapping": describe_build(ledger),
+        "backfilling": [build.generation for build in ledger.builds.values() if ledger.is_open(build)],
+        "snapshot": snapshot,
         "healthy": reason is None,
-        "reason": reason or "the heartbeat is fresh",
+        "reason": reason or ("it is a finished snapshot" if snapshot else "the heartbeat is fresh"),
     }
+
+
+def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:
+    """The range of history that is shown instead of a stream."""
+    spec = load_spec(settings.layout, generation)
+    if spec is None:
+        return {"from": None, "to": None, "endOffsets": None}
+    return {"from": spec.start, "to": spec.end, "endOffsets": spec.readyOffsets}
 
 
 def describe_build(ledger: Ledger) -> dict[str, Any] | None:

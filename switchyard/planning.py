@@ -90,7 +90,10 @@ def estimate_seconds(settings: Settings, ledger: Ledger, records: int) -> float:
     took = [
         (outcome.at - request.at).total_seconds()
         for request in ledger.requests[-20:]
-        if (outcome := ledger.outcomes.get(request.swapId)) and outcome.event is Event.APPLIED and not request.is_undo
+        if (outcome := ledger.outcomes.get(request.swapId))
+        and outcome.event is Event.APPLIED
+        and not request.is_undo
+        and not ledger.is_snapshot(request.generation)
     ]
-    rate = best_rate(settings.layout) or USUAL_RECORDS_PER_SECOND
+    rate = best_rate(settings.layout, without=ledger.builds) or USUAL_RECORDS_PER_SECOND
     return (median(took) if took else USUAL_START_SECONDS) + records / max(rate, 1.0)

@@ -73,6 +73,41 @@ def request(
     return accepted
 
 
+def order_build(
+    book: Book,
+    swap_id: str,
+    *,
+    choose: Callable[[Ledger, Standing], Target],
+    start: str,
+    requested_by: str,
+    detail: str,
+) -> Request:
+    """Accepts the build of a snapshot once and gives it the next generation. It has no deadline: nobody waits."""
+    if not swaps.is_build_id(swap_id):
+        raise ValueError(f"{swap_id} is not the id of a build")
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        if ledger.is_known(swap_id):
+            return []
+        target = choose(ledger, book.standing())
+        return [Entry(swap_id, Event.REQUESTED, ledger.next_generation, target, start, requested_by, detail)]
+
+    book.append(decide)
+    ordered = [build for build in book.ledger().builds.values() if build.swapId == swap_id]
+    if not ordered:
+        raise Retry(f"{swap_id} is known, but not as a build")
+    return ordered[0]
+
+
+def flip_snapshot(book: Book, now: datetime, rules: Rules) -> bool:
+    """The flip to a finished snapshot that was asked for. It was proven when it was built."""
+    wanted = swaps.snapshot_to_flip(book.ledger())
+    if wanted is None:
+        return False
+    note(book, wanted.entry(Event.READY, "it is a finished snapshot"))
+    return try_flip(book, wanted.swapId, now, rules)
+
+
 def settle_due(book: Book, now: datetime) -> list[Entry]:
     """Withdraws what is late or superseded, writes every outcome that is decided, and who lingers because of it."""
     number = swaps.number_to_bar(book.ledger(), book.standing(), now)
@@ -132,7 +167,7 @@ def close_abandoned(book: Book, generation: int, detail: str) -> bool:
     """Writes RETIRED for a build that never became active, after what it left was removed."""
 
     def decide(ledger: Ledger) -> list[Entry]:
-        wanted = ledger.request_of(generation)
+        wanted = ledger.command_of(generation)
         if wanted is None or not swaps.is_abandoned(ledger, generation):
             return []
         return [wanted.entry(Event.RETIRED, detail)]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from switchyard.layout import Layout
-from switchyard.swaps import Entry, Event
+from switchyard.swaps import Entry, Event, is_build_id
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import Level, tell
 
 _LEVELS: dict[Event, Level] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
+
+_BUILDS = {
+    Event.REQUESTED: "backfilling {name}: {entry.target}, from {entry.start}",
+    Event.STARTING: "the backfill of {name} is starting",
+    Event.PLANNED: "{name} is built and can be published",
+    Event.RETIRED: "{name} is closed",
+}
 
 
 def open_book(layout: Layout) -> DeltaBook:
@@ -22,6 +29,8 @@ def tell_entry(layout: Layout, entry: Entry) -> None:
 
 def describe(entry: Entry) -> str:
     name = f"generation {entry.generation}"
+    if is_build_id(entry.swapId) and entry.event in _BUILDS:
+        return f"{_BUILDS[entry.event].format(name=name, entry=entry)}: {entry.detail}"
     sentences = {
         Event.REQUESTED: f"building {name}: {entry.target}, from {entry.start}",
         Event.STARTING: f"the driver of {name} is starting",

@@ -39,6 +39,11 @@ def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list
     ]
 
 
+def backfill_arguments(generation: int, kafka_properties: Path) -> list[str]:
+    """What is to be built is in the spec of the generation."""
+    return ["--generation", str(generation), "--kafka-properties", str(kafka_properties)]
+
+
 def spark_conf(master: str, jars: Sequence[Path], archive: Path | None = None) -> dict[str, str]:
     """What must be fixed before the session exists; the job's session builder sets the rest.
 

@@ -8,6 +8,9 @@ written. Two marks are committed with the status row and decide who may still fl
 
 A flip needs `barred < number`, a bar needs `flipped != number`, and both are compare-and-sets of the same row: of a
 flip and its withdrawal exactly one happens. Timers are computed from entries of the request or generation they are for.
+
+A build is a command too, but asks for rows only: a snapshot of history in a generation of its own. It has no number, so
+it neither withdraws a request nor is withdrawn by one. Making a finished snapshot active is a request like any other.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ HOSTED_PREFIX = "run:"
 ROLLBACK_PREFIX = "rollback-"
 UNDO_PREFIX = "undo-"
 BY_HAND_PREFIX = "by-hand-"
+BACKFILL_PREFIX = "backfill-"
+PUBLISH_PREFIX = "publish-"
 BOOT_ID = "boot"
 
 
@@ -140,8 +145,24 @@ class Ledger:
 
     @cached_property
     def requests(self) -> tuple[Request, ...]:
-        asked = [entry for entry in self.entries if entry.event is Event.REQUESTED]
+        asked = [e for e in self.entries if e.event is Event.REQUESTED and not is_build_id(e.swapId)]
         return tuple(_request(number, entry) for number, entry in enumerate(asked, 1))
+
+    @cached_property
+    def builds(self) -> dict[int, Request]:
+        """Snapshots by their generation; none has a number, as none can flip by itself."""
+        asked = [e for e in self.entries if e.event is Event.REQUESTED and is_build_id(e.swapId)]
+        return {build.generation: build for build in (_request(0, entry) for entry in asked)}
+
+    def is_snapshot(self, generation: int | None) -> bool:
+        """Whether a generation is a range of history: no driver ever streams it."""
+        return generation in self.builds
+
+    def is_built(self, generation: int) -> bool:
+        """Whether a snapshot is finished, so that it can be made active at any time."""
+        build = self.builds.get(generation)
+        outcome = self.outcomes.get(build.swapId) if build else None
+        return outcome is not None and outcome.event is Event.PLANNED
 
     @cached_property
     def outcomes(self) -> dict[str, Entry]:
@@ -195,6 +216,10 @@ class Ledger:
         asked = self.requests_of(generation)
         return asked[-1] if asked else None
 
+    def command_of(self, generation: int) -> Request | None:
+        """The newest command about a generation: a request, or the build of a snapshot."""
+        return self.request_of(generation) or self.builds.get(generation)
+
     @cached_property
     def _lives(self) -> dict[int | None, Entry]:
         return {entry.generation: entry for entry in self.entries if entry.event in LIFE}
@@ -227,7 +252,7 @@ class Ledger:
 
     @cached_property
     def generations(self) -> list[int]:
-        return sorted({request.generation for request in self.requests})
+        return sorted({request.generation for request in self.requests} | set(self.builds))
 
     @property
     def next_generation(self) -> int:
@@ -236,6 +261,10 @@ class Ledger:
     @cached_property
     def flips(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.event is Event.APPLIED]
+
+
+def is_build_id(swap_id: str) -> bool:
+    return swap_id.startswith(BACKFILL_PREFIX)
 
 
 def _request(number: int, entry: Entry) -> Request:
@@ -258,6 +287,11 @@ def desired(ledger: Ledger, standing: Standing) -> Target | None:
     return ledger.building.target if ledger.building else standing.target
 
 
+def desires_snapshot(ledger: Ledger, standing: Standing) -> bool:
+    """Whether what was last asked for is a snapshot of history, and not a stream."""
+    return ledger.is_snapshot(ledger.building.generation if ledger.building else standing.generation)
+
+
 def pending_start(ledger: Ledger) -> str | None:
     """Where the swap that is under way starts; a resume is bound to its own target and not handed on."""
     return ledger.building.start if ledger.building and ledger.building.start != "resume" else None
@@ -270,11 +304,12 @@ def previous_generation(ledger: Ledger, standing: Standing) -> int | None:
 
 
 def find_resumable(ledger: Ledger, standing: Standing, target: Target) -> int | None:
-    """The newest generation with these topics and this join that was active once and is not now."""
+    """The newest stream with these topics and this join that was active once and is not now."""
     candidates = [
         generation
         for generation in ledger.generations
         if generation != standing.generation
+        and not ledger.is_snapshot(generation)
         and ledger.was_active(generation)
         and ledger.requests_of(generation)[0].target == target
     ]
@@ -290,7 +325,10 @@ def may_flip(ledger: Ledger, standing: Standing, swap_id: str, now: datetime, ru
         return False
     if any(ledger.is_open(earlier) for earlier in ledger.requests[:-1]):
         return False
-    if ledger.has_ended(request.generation) and not ledger.has(swap_id, Event.STARTING):
+    if ledger.is_snapshot(request.generation):
+        if not ledger.is_built(request.generation):
+            return False
+    elif ledger.has_ended(request.generation) and not ledger.has(swap_id, Event.STARTING):
         return False
     return ledger.has(swap_id, Event.READY) and (request.is_undo or not is_dwelling(ledger, now, rules))
 
@@ -409,25 +447,30 @@ def may_retire(ledger: Ledger, standing: Standing, generation: int) -> bool:
 def should_retire(
     ledger: Ledger, standing: Standing, generation: int, now: datetime, rules: Rules, seen: SignOfLife
 ) -> bool:
-    """Its time is over and its successor was seen at work since: retiring is the point of no return."""
+    """Its time is over and its successor was seen at work since: retiring is the point of no return.
+
+    A snapshot has nobody who works, and nobody who could die.
+    """
     end = linger_end(ledger, generation, rules)
     if end is None or now < end or not may_retire(ledger, standing, generation):
         return False
     if generation != previous_generation(ledger, standing) or standing.generation is None:
+        return True
+    if ledger.is_snapshot(standing.generation):
         return True
     alive_at = seen(standing.generation)
     return alive_at is not None and alive_at >= end
 
 
 def silent_lingerers(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, seen: SignOfLife) -> list[int]:
-    """Lingering generations whose driver should have retired by itself and is not heard of."""
+    """Lingering generations whose driver should have retired by itself and is not heard of; a snapshot has none."""
     found = []
     for entry in ledger.lingering:
         generation = entry.generation
         if generation is None or not should_retire(ledger, standing, generation, now, rules, seen):
             continue
         last = max(filter(None, (seen(generation), linger_end(ledger, generation, rules))))
-        if now - last > rules.silence:
+        if ledger.is_snapshot(generation) or now - last > rules.silence:
             found.append(generation)
     return found
 
@@ -444,6 +487,8 @@ def should_undo(
     """Whether a lingering generation takes the flip back: its successor was silent for the whole probation time."""
     if standing.generation is None or ledger.open_requests or generation != previous_generation(ledger, standing):
         return False
+    if ledger.is_snapshot(standing.generation):
+        return False
     last = ledger.last_life(generation)
     if last is None or last.event is not Event.LINGERING:
         return False
@@ -453,7 +498,7 @@ def should_undo(
 
 def is_abandoned(ledger: Ledger, generation: int) -> bool:
     """A build that ended before it was active, or a resume that failed, and that is not closed yet."""
-    asked, last = ledger.request_of(generation), ledger.last_life(generation)
+    asked, last = ledger.command_of(generation), ledger.last_life(generation)
     if asked is None or ledger.is_open(asked):
         return False
     if last is None:
@@ -479,9 +524,17 @@ def needs_run(ledger: Ledger) -> Request | None:
     request = ledger.building
     if request is None or request.is_hosted or ledger.has(request.swapId, Event.STARTING):
         return None
+    if ledger.is_snapshot(request.generation):
+        return None
     last = ledger.last_life(request.generation)
     is_alive = last is not None and last.event in (Event.APPLIED, Event.LINGERING)
     return None if is_alive else request
+
+
+def snapshot_to_flip(ledger: Ledger) -> Request | None:
+    """The request for a finished snapshot that is under way: it has no driver, so whoever looks flips it."""
+    request = ledger.building
+    return request if request is not None and ledger.is_built(request.generation) else None
 
 
 def first_swap_id(swap_id: str) -> str:

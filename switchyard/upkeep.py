@@ -6,7 +6,7 @@ The control DAG looks each minute and at each message; drivers look every second
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from switchyard import protocol, swaps
 from switchyard.generations import remove_checkpoint
@@ -15,9 +15,12 @@ from switchyard.protocol import Book
 from switchyard.settings import Settings
 from switchyard.swaps import Event, Ledger, Request
 from switchyard.tables.logs import tell
-from switchyard.tables.progress import newest_progress
+from switchyard.tables.progress import newest_progress, report_again
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
+
+SNAPSHOT_TIME = timedelta(minutes=5)
+"""How old the report of an active snapshot may get: its readers stay near the newest versions of the tables."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,10 @@ def keep_up(settings: Settings, book: Book) -> None:
     """All that is due now, for every generation."""
     now = datetime.now(UTC)
     protocol.settle_due(book, now)
+    if protocol.flip_snapshot(book, now, settings.rules):
+        protocol.settle_due(book, now)
     retire_silent(settings, book, now)
+    report_snapshot(settings.layout, book, now)
     ledger = book.ledger()
     for generation in ledger.generations:
         if swaps.is_abandoned(ledger, generation):
@@ -55,18 +61,37 @@ def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
         return last_seen(layout, generation)
 
     for generation in swaps.silent_lingerers(book.ledger(), book.standing(), now, rules, seen):
-        detail = "its driver was not heard of any more, and is fenced out"
+        is_snapshot = book.ledger().is_snapshot(generation)
+        detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
         if protocol.try_retire(book, generation, detail, now, rules, seen):
             claim_attempt(layout, generation)
 
 
+def report_snapshot(layout: Layout, book: Book, now: datetime) -> None:
+    """A snapshot has no driver that reports; its rows stay as they are, but the tables around them go on.
+
+    Old versions of the tables can be opened for a limited time only.
+    """
+    ledger, generation = book.ledger(), book.standing().generation
+    if generation is None or not ledger.is_snapshot(generation):
+        return
+    last = newest_progress(layout, generation)
+    if last is None or now - last.at < SNAPSHOT_TIME:
+        return
+    report_again(layout, last, now)
+
+
 def clean_up(layout: Layout, book: Book, generation: int) -> None:
-    """Closes a build that never became active and removes what it wrote. A resumed generation keeps its rows."""
+    """Closes a build that never became active and removes what it wrote. A resumed generation keeps its rows, and so
+    does a finished snapshot."""
     ledger = book.ledger()
-    has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in ledger.requests_of(generation))
+    asked = [*ledger.requests_of(generation), *filter(None, [ledger.builds.get(generation)])]
+    has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in asked)
     if has_driver:
         claim_attempt(layout, generation)
-    if ledger.was_active(generation):
+    if ledger.is_built(generation):
+        detail = "it is a finished snapshot and keeps its rows"
+    elif ledger.was_active(generation):
         detail = "it keeps its rows and its checkpoint"
     else:
         removed = remove_generation_rows(layout, generation) if has_driver else 0
@@ -95,6 +120,8 @@ def run_of(ledger: Ledger, request: Request) -> Run:
 
 def run_of_life(ledger: Ledger, generation: int) -> Run | None:
     """The run in which a generation's driver lives: that of its newest request that was given one."""
+    if ledger.is_snapshot(generation):
+        return None
     requests = ledger.requests_of(generation)
     started = [request for request in requests if ledger.has(request.swapId, Event.STARTING)]
     chosen = (started or requests)[-1:]

@@ -34,10 +34,11 @@ SWAPS = AssetAlias("switchyard_swap_events", group="switchyard")
 GENERATION_DAG = "switchyard_generation"
 KAFKA_CONNECTION = "kafka_default"
 
-START_PATTERN = (
-    r"^(latest|earliest|resume|"
-    r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?)$"
-)
+MOMENT = r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?"
+START_PATTERN = rf"^(latest|earliest|resume|{MOMENT})$"
+# Offsets are JSON; the task that takes the order reads them closely.
+FROM_PATTERN = rf"^(|earliest|{MOMENT}|\{{.*\}})$"
+TO_PATTERN = rf"^(|latest|{MOMENT}|\{{.*\}})$"
 
 
 def dag_arguments(docstring: str | None, *tags: str) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,7 @@ from switchyard.airflow.batch_jobs import JobSubmitHook
 from switchyard.airflow.defaults import KAFKA_CONNECTION
 from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.settings import Settings, load_settings
-from switchyard.submission import (
-    GenerationRequest,
-    submit_arguments,
-    submit_environment,
-)
+from switchyard.submission import submit_arguments, submit_environment
 
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 # Airflow sends SIGKILL to a task 5 seconds after SIGTERM; the log should still say how the driver ended.
@@ -99,8 +96,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         admitted = admit_run(settings, kafka, context)
         self.log.info("Starting the driver: %s", admitted.note)
         request = admitted.submission
-        self._prepare(settings, request)
-        hook = self._build_hook(settings, request)
+        hook = self._build_hook(settings, request.generation, partial(submit_arguments, request))
         self._hook = hook
         with self._kafka_properties(settings, request.generation, kafka):
             try:
@@ -122,21 +118,18 @@ class GenerationSubmitOperator(SparkSubmitOperator):
     def _pulse(self, settings: Settings, generation: int) -> Pulse:
         return Pulse(settings.workspace.driver_pid(generation), settings.ready_deadline_seconds, settings.hung_seconds)
 
-    def _prepare(self, settings: Settings, request: GenerationRequest) -> None:
+    def _build_hook(
+        self, settings: Settings, generation: int, arguments: Callable[[Path], list[str]]
+    ) -> GenerationSubmitHook:
         """Resolved here and not in the DAG: parsing must neither search for Java nor list jars."""
         from switchyard.local.java import find_java
-
-        self.env_vars = submit_environment(os.environ, Path(sys.executable), find_java().path)
-        self.application_args = submit_arguments(
-            request, settings.workspace.kafka_properties(request.generation, os.getpid())
-        )
-        self.name = f"switchyard-generation-{request.generation}"
-
-    def _build_hook(self, settings: Settings, request: GenerationRequest) -> GenerationSubmitHook:
         from switchyard.local.jobs import job_conf
 
+        self.env_vars = submit_environment(os.environ, Path(sys.executable), find_java().path)
+        self.application_args = arguments(settings.workspace.kafka_properties(generation, os.getpid()))
+        self.name = f"switchyard-generation-{generation}"
         hook = GenerationSubmitHook(
-            driver_pid_file=settings.workspace.driver_pid(request.generation),
+            driver_pid_file=settings.workspace.driver_pid(generation),
             conf=self.conf,
             conn_id=self._conn_id,
             driver_memory=settings.driver_memory,

@@ -99,6 +99,8 @@ class Keeper:
         status = read_status(self._layout)
         if status is None:
             return None
+        if DeltaBook(self._layout).ledger().is_snapshot(status.generation):
+            return status.generation
         progress = newest_progress(self._layout, status.generation)
         if progress is None or progress.at < self._started_at:
             return None

@@ -77,7 +77,7 @@ def audit_generation(
 ) -> Audit:
     tables = {name: read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
     expected = JOINS[spec.joinType](tables["users"], tables["accounts"], spec.stateRetention)
-    compared, missing, extra, samples = _compare(expected, tables["joined"])
+    compared, missing, extra, samples = compare_rows(expected, tables["joined"])
     stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
     seen = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]
     unaccounted, holes = _account(spec, stored, seen)
@@ -112,7 +112,7 @@ def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) 
     return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
-def _compare(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
+def compare_rows(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
     """Rows looked at, missing, extra, and positions of the first that differ, as multisets and in one pass."""
     signed = expected.select(*JOINED_COLUMNS, F.lit(1).alias("surplus")).union(
         actual.select(*JOINED_COLUMNS, F.lit(-1).alias("surplus"))

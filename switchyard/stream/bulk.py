@@ -34,7 +34,7 @@ def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame) -> Counts:
         kind = F.when(F.col("reason") == REASON, "forgotten").otherwise(F.col("kind")).alias("kind")
         counts = {row["kind"]: row["count"] for row in kept.groupBy(kind).count().collect()}
         for name, frame in _source_frames(sink, kept).items():
-            sink.commit_files(name, batch_id, _write_files(sink, name, batch_id, frame))
+            sink.commit_files(name, batch_id, write_files(sink, name, batch_id, frame))
         _commit_joined(sink, batch_id, kept)
     finally:
         kept.unpersist()
@@ -68,20 +68,20 @@ def _source_frame(rows: DataFrame, side: Side, topic: Column) -> DataFrame:
     return events.withColumnsRenamed(renamed).select(*names)
 
 
-def _write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
+def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
     """Writes a frame below the generation's folder; what an earlier try left there is replaced."""
     writer = sink.writers[name]
     if writer.has_batch(batch_id):
         return []
     folder = f"{files.generation_folder(writer.generation)}/bulk-{writer.attempt}-{batch_id}"
-    frame.write.mode("overwrite").parquet(_uri(writer.folder, folder))
+    frame.write.mode("overwrite").parquet(uri_of(writer.folder, folder))
     written = [
         files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)
     ]
     return [action for action in written if json.loads(action.stats)["numRecords"]]
 
 
-def _uri(folder: files.Folder, relative: str) -> str:
+def uri_of(folder: files.Folder, relative: str) -> str:
     scheme = folder.filesystem.type_name
     return f"file://{folder.full(relative)}" if scheme == "local" else f"{scheme}://{folder.full(relative)}"
 
@@ -103,7 +103,7 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
         new = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_semi").select(*names)
         appended, revised = new.union(_lonely(events, pairs, side)), old
     with_null_apart = appended.sortWithinPartitions(F.col("accountOffset").isNull(), *KEYS[side])
-    added = _write_files(sink, "joined", batch_id, with_null_apart)
+    added = write_files(sink, "joined", batch_id, with_null_apart)
     arrow = _bring_to_driver(sink, batch_id, revised)
     empty = changes.ROW_SCHEMA.empty_table()
     sink.commit_joined(batch_id, JoinedChanges(empty, arrow, side, join_type == "left"), added)
@@ -113,7 +113,7 @@ def _bring_to_driver(sink: BatchSink, batch_id: int, rows: DataFrame) -> pa.Tabl
     """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
     writer = sink.writers["joined"]
     folder = f"_revised/{writer.generation}-{writer.attempt}-{batch_id}"
-    rows.write.mode("overwrite").parquet(_uri(writer.folder, folder))
+    rows.write.mode("overwrite").parquet(uri_of(writer.folder, folder))
     try:
         tables = [writer.folder.read(path).cast(changes.ROW_SCHEMA) for path in writer.folder.list_parquet(folder)]
     finally:

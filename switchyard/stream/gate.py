@@ -7,7 +7,6 @@ longer hold what it read.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from switchyard.stream.audit import read_at
 from switchyard.stream.changes import ROW_SCHEMA
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
 from switchyard.stream.forgotten_frames import keep_remembered
+from switchyard.stream.query import read_range
 from switchyard.tables import store
 from switchyard.tables.forgotten import Marks, read_marks
 from switchyard.tables.progress import Progress, batches, newest_progress
@@ -79,7 +79,7 @@ def examine(
                 keep_remembered(_read_topic(spark, topic, fields, kafka, spec.startOffsets, end), marks, topic)
                 for topic, fields in ((spec.usersTopic, USER_FIELDS), (spec.accountsTopic, ACCOUNT_FIELDS))
             )
-        joined = JOINS[spec.joinType](_sample(users, share), _sample(accounts, share), spec.stateRetention)
+        joined = JOINS[spec.joinType](sample_users(users, share), sample_users(accounts, share), spec.stateRetention)
         expected = joined.select(*JOINED_COLUMNS).toArrow().cast(ROW_SCHEMA)
     actual = store.read_arrow(
         layout,
@@ -124,7 +124,7 @@ def _marks_at(layout: Layout, progress: Progress) -> Marks:
     return read_marks(layout).up_to(joined.transaction_version(forgotten_app_id(progress.generation)) or 0)
 
 
-def _sample(rows: DataFrame, share: int) -> DataFrame:
+def sample_users(rows: DataFrame, share: int) -> DataFrame:
     return rows if share == 1 else rows.where(F.crc32(F.encode("userId", "utf-8")) % share == 0)
 
 
@@ -132,17 +132,5 @@ def _read_topic(
     spark: SparkSession, topic: str, fields: tuple[Field, ...], kafka: Mapping[str, str], start: Offsets, end: Offsets
 ) -> DataFrame:
     """The valid records of a topic between two positions, with the columns of its table."""
-    ends = end.get(topic, {})
-    starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
-    records = (
-        spark.read.format("kafka")
-        .options(**{f"kafka.{name}": value for name, value in kafka.items()})
-        .options(
-            assign=json.dumps({topic: sorted(ends)}),
-            startingOffsets=json.dumps({topic: starts}),
-            endingOffsets=json.dumps({topic: ends}),
-            failOnDataLoss="true",
-        )
-        .load()
-    )
+    records = read_range(spark, topic, kafka, start, end)
     return decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason")

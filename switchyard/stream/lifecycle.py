@@ -10,14 +10,11 @@ import contextlib
 import enum
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from types import FrameType
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,6 +29,7 @@ from switchyard.offsets import Offsets, has_reached
 from switchyard.privacy import clean_foreign_text, describe_error
 from switchyard.settings import Settings
 from switchyard.stories import open_book
+from switchyard.stream.announcing import announced
 from switchyard.stream.gate import examine
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
@@ -96,7 +94,7 @@ def _stream(
     settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], book: DeltaBook, request: Request, attempt: int
 ) -> End:
     stop = threading.Event()
-    with _announced(settings, spec.generation, stop):
+    with announced(settings, spec.generation, stop.set):
         with _watching_for_an_early_end(settings, request):
             runner = BatchRunner(settings, spec, attempt)
             spark = start_session(settings, f"switchyard generation {spec.generation}")
@@ -131,25 +129,6 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
         rules=settings.rules,
         detail="the job was started by hand",
     )
-
-
-@contextlib.contextmanager
-def _announced(settings: Settings, generation: int, stop: threading.Event) -> Iterator[None]:
-    """While it lasts, the process id is on disk and SIGTERM asks for an orderly end."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    path: Path = settings.workspace.driver_pid(generation)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(str(os.getpid()))
-    try:
-        yield
-    finally:
-        if path.exists() and path.read_text() == str(os.getpid()):
-            path.unlink()
 
 
 @contextlib.contextmanager

@@ -55,6 +55,30 @@ def read_topic(
     return reader.load()
 
 
+def read_range(
+    spark: SparkSession, topic: str, kafka: Mapping[str, str], start: Offsets, end: Offsets, least_tasks: int = 1
+) -> DataFrame:
+    """The records of a topic between two positions, as a batch: each is read once, by as many tasks as wanted."""
+    ends = end.get(topic, {})
+    starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
+    return (
+        spark.read.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in kafka.items()})
+        .options(
+            **{
+                "kafka.fetch.max.wait.ms": "20",
+                "kafka.max.poll.records": "5000",
+                "assign": json.dumps({topic: sorted(ends)}),
+                "startingOffsets": json.dumps({topic: starts}),
+                "endingOffsets": json.dumps({topic: ends}),
+                "minPartitions": str(least_tasks),
+                "failOnDataLoss": "true",
+            }
+        )
+        .load()
+    )
+
+
 def batch_rows(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None) -> DataFrame:
     """Kafka records of both topics as the rows of BATCH_COLUMNS; see `changes` for what is made of them."""
     user_events = _positioned(decode(users, USER_FIELDS), "user")

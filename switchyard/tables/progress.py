@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -46,6 +47,27 @@ def report(layout: Layout, progress: Progress) -> None:
     store.append_rows(layout, "progress", [asdict(progress)])
 
 
+def report_again(layout: Layout, last: Progress, now: datetime) -> None:
+    """The same position at the newest versions: right for a generation whose rows nobody changes any more."""
+    versions = {f"{name}Version": int(store.open_table(layout, name).version()) for name in BIG_TABLES}
+    nothing = Progress(
+        generation=last.generation,
+        attempt=last.attempt,
+        batchId=last.batchId,
+        at=now,
+        inputRows=0,
+        rowsPerSecond=0.0,
+        batchMs=0,
+        lag=last.lag,
+        **versions,
+        rejectedRows=0,
+        tombstones=0,
+        startOffsets=None,
+        endOffsets=last.endOffsets,
+    )
+    report(layout, nothing)
+
+
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
     """The last row of the newest attempt, whatever a replaced one may still have to say."""
     return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.at, default=None)
@@ -57,11 +79,16 @@ def recent_rate(layout: Layout, generation: int) -> float:
     return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
 
 
-def best_rate(layout: Layout) -> float | None:
-    """Records a second in the fastest batch that the table still knows, by statistics alone."""
+def best_rate(layout: Layout, without: Collection[int] = ()) -> float | None:
+    """Records a second in the fastest batch that the table still knows, by statistics alone.
+
+    `without` are generations that were not streamed.
+    """
     if not store.has_table(layout, "progress"):
         return None
     files = pa.table(store.open_table(layout, "progress").get_add_actions(flatten=True))
+    is_other = pc.is_in(files["partition.generation"], pa.array(list(without), files["partition.generation"].type))
+    files = files.filter(pc.invert(is_other))
     return pc.max(files["max.rowsPerSecond"]).as_py() if "max.rowsPerSecond" in files.column_names else None
 
 

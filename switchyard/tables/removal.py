@@ -7,13 +7,22 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
-from switchyard.layout import BIG_TABLES, Layout
+from switchyard.layout import BIG_TABLES, Layout, batch_app_id
 from switchyard.tables import files, store
 
 
 def remove_generation_rows(layout: Layout, generation: int) -> int:
     """Removes all rows of a generation from the big tables and returns how many files held them."""
     return sum(_remove_from(layout, name, generation) for name in BIG_TABLES if store.has_table(layout, name))
+
+
+def delete_uncommitted(layout: Layout, generation: int) -> None:
+    """Deletes files that were written for a generation into tables to which it has never committed."""
+    for name in BIG_TABLES:
+        if store.has_table(layout, name):
+            table = store.open_table(layout, name)
+            if table.transaction_version(batch_app_id(generation)) is None:
+                files.Folder.at(layout.table(name)).delete_folder(files.generation_folder(generation))
 
 
 def _remove_from(layout: Layout, name: str, generation: int) -> int:

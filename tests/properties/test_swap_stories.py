@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from switchyard import protocol, swaps
-from switchyard.swaps import Entry, Event, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing, Target
 from tests.properties.memory_book import EarlyReader, Point
-from tests.properties.world import INNER, LEFT, NATURAL, RULES, Fields, Pause, Plan, World, unchanged
+from tests.properties.world import INNER, LEFT, NATURAL, RESUME_LEFT, RULES, Fields, Pause, Plan, World, unchanged
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def world_with(*messages: Fields) -> World:
@@ -421,3 +424,146 @@ def test_an_undo_that_was_superseded_by_a_failure_is_asked_for_again() -> None:
     world.look(0)
     advance(world, 3)
     assert world.book.row.generation == 1
+
+
+def make_snapshot(world: World) -> int:
+    """A finished snapshot that nobody has asked for yet."""
+    swap_id = world.backfill()
+    for _ in range(2):
+        world.build()
+    world.close()
+    return next(build.generation for build in world.book.history.builds.values() if build.swapId == swap_id)
+
+
+def publish(world: World, generation: int) -> str:
+    swap_id = f"publish-{len(world.publications) + 1}"
+    world.publications.append(swap_id)
+    world.publish_one(swap_id, generation)
+    return swap_id
+
+
+def world_with_snapshot() -> tuple[World, int]:
+    """A stream has retired, and a snapshot is active."""
+    world = world_with(LEFT)
+    snapshot = make_snapshot(world)
+    world.wait(6)
+    publish(world, snapshot)
+    advance(world)
+    rest(world)
+    assert world.book.row.generation == snapshot
+    return world, snapshot
+
+
+def test_a_build_neither_withdraws_a_swap_nor_is_withdrawn_by_one_nor_by_time() -> None:
+    world = world_with(LEFT)
+    first = make_ready(world, INNER)
+    build = world.backfill()
+    assert world.flip(0)
+    world.settle()
+    assert outcome(world, first) is Event.APPLIED
+    world.wait(6)
+    second = world.send(NATURAL)
+    advance(world)
+    world.wait(100_000)
+    advance(world)
+    assert (outcome(world, second), outcome(world, build)) == (Event.APPLIED, None)
+    world.build()
+    world.build()
+    assert outcome(world, build) is Event.PLANNED
+    assert world.book.row.generation == 4
+    rest(world)
+    assert events_of(world, 3) == [Event.REQUESTED, Event.STARTING, Event.PLANNED, Event.RETIRED]
+
+
+def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_of_life() -> None:
+    world = world_with(LEFT)
+    snapshot = make_snapshot(world)
+    world.wait(6)
+    swap_id = publish(world, snapshot)
+    assert swaps.needs_run(world.book.history) is None
+    world.flip_snapshot()
+    world.settle()
+    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, snapshot)
+    assert Event.STARTING not in [e.event for e in world.book.history.entries if e.swapId == swap_id]
+    world.wait(40)
+    kept = replace(RULES, linger=timedelta(minutes=15))
+    ledger, row = world.book.history, world.book.row
+    assert not swaps.should_undo(ledger, row, 1, world.now, row.lastApplied or world.now, kept, world.seen.get)
+    world.look(0)
+    assert world.book.history.is_retired(1), "it does not wait for a sign of life"
+    rest(world)
+
+
+def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back_at_once() -> None:
+    world, snapshot = world_with_snapshot()
+    back = world.rollback()
+    wanted = swaps.needs_run(world.book.history)
+    assert wanted is not None
+    assert wanted.generation == 1
+    advance(world)
+    assert (outcome(world, back), world.book.row.generation) == (Event.APPLIED, 1)
+    world.wait(9)
+    world.work(-1)
+    world.retire_silent()
+    assert world.book.history.is_retired(snapshot)
+    again = world.rollback()
+    assert swaps.needs_run(world.book.history) is None
+    world.flip_snapshot()
+    world.settle()
+    assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, snapshot)
+    rest(world)
+
+
+def test_resume_means_the_stream_and_never_a_snapshot_of_the_same_topics() -> None:
+    world, _ = world_with_snapshot()
+    swap_id = world.send(RESUME_LEFT)
+    advance(world)
+    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
+    world.wait(6)
+    world.send(INNER)
+    advance(world)
+    rest(world)
+    again = world.send(RESUME_LEFT)
+    advance(world)
+    assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, 1), "not the newer snapshot"
+    rest(world)
+
+
+def test_a_publication_that_a_newer_request_supersedes_keeps_the_snapshot_for_another_time() -> None:
+    world = world_with(LEFT)
+    snapshot = make_snapshot(world)
+    world.wait(6)
+    first = publish(world, snapshot)
+    world.send(INNER)
+    world.flip_snapshot()
+    world.settle()
+    assert outcome(world, first) is Event.SUPERSEDED
+    rest(world)
+    assert world.book.history.is_built(snapshot)
+    again = publish(world, snapshot)
+    world.wait(6)
+    advance(world)
+    assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, snapshot)
+    rest(world)
+
+
+def test_what_is_not_built_cannot_be_published() -> None:
+    world = world_with(LEFT)
+    build = world.backfill()
+    assert outcome(world, publish(world, 2)) is Event.REJECTED
+    world.build()
+    world.broken.add(build)
+    protocol.note(world.book, world.book.history.builds[2].entry(Event.FAILED))
+    world.close()
+    assert outcome(world, publish(world, 2)) is Event.REJECTED
+    assert world.book.history.is_retired(2)
+    rest(world)
+
+
+def test_what_is_not_built_does_not_flip_even_if_it_was_asked_for() -> None:
+    target = Target("users", "accounts", "left")
+    asked = [("backfill-a", Event.REQUESTED), ("publish-a", Event.REQUESTED), ("publish-a", Event.READY)]
+    entries = [Entry(swap_id, event, 1, target, "earliest") for swap_id, event in asked]
+    assert not swaps.may_flip(Ledger(tuple(entries)), Standing(), "publish-a", NOW, RULES)
+    built = [*entries, Entry("backfill-a", Event.PLANNED, 1, target, "earliest")]
+    assert swaps.may_flip(Ledger(tuple(built)), Standing(), "publish-a", NOW, RULES)

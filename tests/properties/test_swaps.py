@@ -15,10 +15,10 @@ from switchyard.swaps import Entry, Event
 from tests.properties.memory_book import Point
 from tests.properties.world import INNER, LEFT, NATURAL, RULES, WITHOUT_EFFECT, Pause, Plan, World, pick, unchanged
 
-REQUESTERS = ("ask", "ask", "rollback")
+REQUESTERS = ("ask", "ask", "rollback", "backfill", "publish")
 DRIVING = ("start", "restart", "work", "ready", "flip", "late_flip", "late_flip", "look", "look", "look")
 ENDING = ("die", "fail")
-BYSTANDING = ("settle", "settle", "settle", "retire_silent", "close")
+BYSTANDING = ("settle", "settle", "settle", "retire_silent", "close", "build", "build", "flip_snapshot")
 NUMBERS = st.integers(0, 11)
 PAUSES = st.tuples(st.sampled_from([Point.BEFORE, Point.BEFORE, Point.READ]), st.integers(1, 3))
 TURNS = st.tuples(PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVING, *ENDING, *BYSTANDING, "tick"]), NUMBERS)
@@ -111,6 +111,10 @@ class SwapMachine(RuleBasedStateMachine):
                     world.handle(swap_id, fields)
             if entry.swapId in world.rollbacks:
                 world.roll_back(entry.swapId)
+            if entry.swapId in world.builds:
+                world.order(entry.swapId)
+            if entry.swapId in world.publications and entry.generation is not None:
+                world.publish_one(entry.swapId, entry.generation)
             if entry.swapId in book.history.outcomes:
                 assert not protocol.try_flip(book, entry.swapId, world.now, RULES)
                 assert not any(protocol.note(book, Entry(entry.swapId, event)) for event in swaps.SETTLING)
@@ -128,6 +132,26 @@ class SwapMachine(RuleBasedStateMachine):
         assert book.history.entries[:-1] == before.entries
         assert (book.history.requests, book.row) == (before.requests, row)
         self.tried = len(book.history.entries)
+
+    @rule(number=NUMBERS)
+    def backfill_beside_everything(self, number: int) -> None:
+        """From its order to its end a build touches neither the row nor any request, whatever is under way."""
+        world = self.world
+        before, row = world.book.history, world.book.row
+        swap_id = world.backfill()
+        for _ in range(2):
+            world.build(len(before.builds) + number)
+        assert (world.book.history.requests, world.book.row) == (before.requests, row)
+        assert world.book.history.building == before.building
+        assert swap_id in world.book.history._events
+
+    @rule(number=NUMBERS, plan=PLANS)
+    def published_snapshot(self, number: int, plan: Plan) -> None:
+        world = self.world
+        world.wait(6)
+        world.settle()
+        world.run("publish", number, plan)
+        world.run("flip_snapshot", 0, plan)
 
     @invariant()
     def keeps_its_word(self) -> None:

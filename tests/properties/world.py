@@ -78,6 +78,11 @@ class World:
     given_up: set[str] = field(default_factory=set)
     sent: list[tuple[str, Fields]] = field(default_factory=list)
     rollbacks: list[str] = field(default_factory=list)
+    builds: list[str] = field(default_factory=list)
+    publications: list[str] = field(default_factory=list)
+    finished: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    """Builds whose job has written all rows, and builds whose job could not."""
     row_since: int = 0
     """How many entries there were when the row was last changed."""
     flipped: list[str] = field(default_factory=list)
@@ -139,7 +144,14 @@ class World:
 
         def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
             desired = swaps.desired(ledger, standing)
-            decision = control.decide(message, desired=desired, active=standing.target, policy=POLICY, topics=TOPICS)
+            decision = control.decide(
+                message,
+                desired=desired,
+                active=standing.target,
+                policy=POLICY,
+                topics=TOPICS,
+                is_snapshot=swaps.desires_snapshot(ledger, standing),
+            )
             if decision.is_dry:
                 raise Settled(Event.PLANNED)
             if decision.kind is control.Kind.REFRESH:
@@ -170,6 +182,42 @@ class World:
                 raise InputError("there is no previous generation")
             return generation, ledger.requests_of(generation)[0].target, "resume"
 
+        self.request_or_reject(swap_id, choose)
+
+    def backfill(self, number: int = 0) -> str:
+        """Asks for a snapshot of history; whatever else is under way goes on."""
+        swap_id = f"{swaps.BACKFILL_PREFIX}{len(self.builds) + 1}"
+        self.builds.append(swap_id)
+        self.order(swap_id)
+        return swap_id
+
+    def order(self, swap_id: str) -> None:
+        protocol.order_build(
+            self.book,
+            swap_id,
+            choose=lambda ledger, standing: POLICY.defaults,
+            start="earliest",
+            requested_by="test",
+            detail="",
+        )
+
+    def publish(self, number: int = 0) -> None:
+        """Asks for one of the snapshots, finished or not."""
+        snapshots = sorted(snapshots_in(self.book.ledger().entries))
+        if snapshots:
+            swap_id = f"{swaps.PUBLISH_PREFIX}{len(self.publications) + 1}"
+            self.publications.append(swap_id)
+            self.publish_one(swap_id, pick(snapshots, number))
+
+    def publish_one(self, swap_id: str, snapshot: int) -> None:
+        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+            if not ledger.is_built(snapshot):
+                raise InputError("it is not finished")
+            return snapshot, POLICY.defaults, "resume"
+
+        self.request_or_reject(swap_id, choose)
+
+    def request_or_reject(self, swap_id: str, choose: Callable[[Ledger, Standing], tuple[int, Target, str]]) -> None:
         try:
             self.request(swap_id, choose)
         except InputError as error:
@@ -185,6 +233,7 @@ class World:
     def start(self, number: int = 0) -> None:
         """The control DAG triggers the run, and its task starts the driver; a newer one fences the older one out."""
         wanted = swaps.needs_run(self.book.ledger())
+        assert wanted is None or wanted.generation not in snapshots_in(self.book.history.entries)
         if wanted is not None and protocol.note(self.book, wanted.entry(Event.STARTING)):
             self.drivers[wanted.generation] = Driver(wanted.generation, wanted.swapId, self.now)
 
@@ -196,7 +245,8 @@ class World:
             wanted.append(standing.generation)
         if ledger.building and ledger.has(ledger.building.swapId, Event.STARTING):
             wanted.append(ledger.building.generation)
-        dead = [generation for generation in wanted if generation not in self.drivers]
+        snapshots = snapshots_in(ledger.entries)
+        dead = [generation for generation in wanted if generation not in self.drivers and generation not in snapshots]
         if dead:
             generation = pick(dead, number)
             request = ledger.request_of(generation)
@@ -241,6 +291,8 @@ class World:
             self.start()
         elif wanted.generation in self.drivers and not ledger.has(wanted.swapId, Event.READY):
             self.ready(sorted(self.drivers).index(wanted.generation))
+        elif wanted.generation in snapshots_in(ledger.entries) and not ledger.has(wanted.swapId, Event.READY):
+            self.flip_snapshot()
         elif not self.flip(0):
             self.settle()
 
@@ -270,6 +322,19 @@ class World:
             self.drivers.pop(wanted.generation, None)
             protocol.give_up(self.book, wanted.swapId, "its driver failed", self.now)
 
+    def build(self, number: int = 0) -> None:
+        """One step of the job of a build that is under way: it starts, and then has written all or cannot."""
+        ledger = self.book.ledger()
+        under_way = [build for build in ledger.builds.values() if ledger.is_open(build)]
+        if not under_way:
+            return
+        build = pick(under_way, number)
+        if protocol.note(self.book, build.entry(Event.STARTING)):
+            return
+        ended, event = (self.broken, Event.FAILED) if number % 4 == 3 else (self.finished, Event.PLANNED)
+        ended.add(build.swapId)
+        protocol.note(self.book, build.entry(event))
+
     def one_driver(self, number: int) -> Iterator[Driver]:
         if self.drivers:
             yield self.drivers[pick(sorted(self.drivers), number)]
@@ -278,6 +343,9 @@ class World:
 
     def settle(self, number: int = 0) -> None:
         protocol.settle_due(self.book, self.now)
+
+    def flip_snapshot(self, number: int = 0) -> None:
+        protocol.flip_snapshot(self.book, self.now, RULES)
 
     def retire_silent(self, number: int = 0) -> None:
         ledger, standing = self.book.ledger(), self.book.standing()
@@ -316,8 +384,13 @@ class World:
         assert entry.generation is not None
         known = {e.generation for e in entries if e.event is Event.REQUESTED}
         was_active = {e.generation for e in entries if e.event is Event.APPLIED} | {self.book.row.generation}
-        assert entry.generation in was_active or entry.generation == len(known) + 1
+        if is_build(entry):
+            assert entry.generation == len(known) + 1
+            assert entry.deadline is None
+            return
+        assert entry.generation in was_active | built_in(entries) or entry.generation == len(known) + 1
         if entry.swapId.startswith(swaps.UNDO_PREFIX):
+            assert self.book.row.generation not in snapshots_in(entries)
             assert swaps.first_swap_id(entry.swapId) == swaps.UNDO_PREFIX + self.flipped[-1]
             assert not open_ids(entries)
 
@@ -336,7 +409,17 @@ class World:
         assert entry.swapId not in self.flipped
         (own,) = [e for e in entries if e.swapId == entry.swapId and e.event is Event.REQUESTED]
         assert entry.generation != self.book.row.generation
+        if is_build(entry):
+            assert entry.swapId in self.broken
+            return
         assert entry.swapId in self.given_up or (own.deadline is not None and self.now > own.deadline)
+
+    def check_starting(self, entries: list[Entry], entry: Entry) -> None:
+        """No driver streams into a snapshot: only the job that builds it starts."""
+        assert is_build(entry) or entry.generation not in snapshots_in(entries)
+
+    def check_planned(self, entries: list[Entry], entry: Entry) -> None:
+        assert not is_build(entry) or entry.swapId in self.finished
 
     def check_refreshed(self, entries: list[Entry], entry: Entry) -> None:
         if entry.generation is not None:
@@ -352,8 +435,8 @@ class World:
     def check_retired(self, entries: list[Entry], entry: Entry) -> None:
         """Replaced and not wanted, and its time is over; or a build that ended before its flip."""
         assert self.book.row.generation != entry.generation
-        asked = [e for e in requested(entries) if e.generation == entry.generation]
-        assert asked[-1].swapId not in open_ids(entries)
+        asked = [e for e in commands(entries) if e.generation == entry.generation]
+        assert asked[-1].swapId in {e.swapId for e in entries if e.event in swaps.SETTLING}
         life = life_of(entries, entry.generation)
         if life is None or life.event is Event.RETIRED:
             assert asked[-1].swapId not in self.flipped
@@ -397,7 +480,10 @@ class World:
         self.flipped.append(wanted.swapId)
 
     def check_reopened(self, read: list[Entry], wanted: Entry) -> None:
-        """A generation that had retired was asked for again and has a new driver."""
+        """A generation that had retired was asked for again and has a new driver; a snapshot is finished."""
+        if wanted.generation in snapshots_in(read):
+            assert wanted.generation in built_in(read)
+            return
         ends = [e for e in read if e.event is Event.RETIRED and e.generation == wanted.generation]
         if ends:
             starts = [e for e in read if e.event is Event.STARTING and e.generation == wanted.generation]
@@ -433,7 +519,8 @@ class World:
         for _ in range(60):
             self.go_round()
             ledger, row = self.book.history, self.book.row
-            if not ledger.open_requests and not ledger.lingering and set(self.drivers) <= {row.generation}:
+            is_settled = not ledger.open_requests and not any(map(ledger.is_open, ledger.builds.values()))
+            if is_settled and not ledger.lingering and set(self.drivers) <= {row.generation}:
                 return
             self.wait(5)
         raise AssertionError(f"no rest: open {ledger.open_requests}, lingering {ledger.lingering}, {self.drivers}")
@@ -445,6 +532,8 @@ class World:
         self.work(-1)
         for number in range(len(self.drivers)):
             self.ready(number)
+        self.build()
+        self.flip_snapshot()
         self.flip(0)
         self.settle()
         for number in reversed(range(len(self.drivers))):
@@ -456,9 +545,9 @@ class World:
         """Every request is settled once, nothing is left over, and the active one is the last that flipped."""
         self.check_always()
         ledger, row = self.book.history, self.book.row
-        for request in ledger.requests:
+        for request in (*ledger.requests, *ledger.builds.values()):
             assert len([e for e in ledger.entries if e.swapId == request.swapId and e.event in swaps.SETTLING]) == 1
-        for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks]:
+        for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks, *self.builds, *self.publications]:
             assert swap_id in ledger.outcomes or not ledger.is_known(swap_id)
         for generation in ledger.generations:
             life = life_of(ledger.entries, generation)
@@ -500,8 +589,25 @@ def pick(choices: Sequence[T], number: int) -> T:
     return choices[number % len(choices)]
 
 
-def requested(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
+def commands(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
     return [entry for entry in entries if entry.event is Event.REQUESTED]
+
+
+def is_build(entry: Entry) -> bool:
+    return entry.swapId.startswith(swaps.BACKFILL_PREFIX)
+
+
+def requested(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
+    """Those that ask to become active."""
+    return [entry for entry in commands(entries) if not is_build(entry)]
+
+
+def snapshots_in(entries: list[Entry] | tuple[Entry, ...]) -> set[int | None]:
+    return {entry.generation for entry in commands(entries) if is_build(entry)}
+
+
+def built_in(entries: list[Entry]) -> set[int | None]:
+    return {entry.generation for entry in entries if is_build(entry) and entry.event is Event.PLANNED}
 
 
 def open_ids(entries: list[Entry]) -> list[str]:

@@ -69,7 +69,11 @@ def test_unknown_table_is_bad_input(root: Layout, capsys: pytest.CaptureFixture[
         (["swap", "--start", "soon"], "none of latest, earliest"),
         (["swap", "--id", "x" * 201], "1 to 200 characters"),
         (["swap", "--id", "undo-x"], "may not begin with"),
+        (["swap", "--id", "backfill-x"], "may not begin with"),
         (["plan", "--start", "soon"], "none of latest, earliest"),
+        (["backfill", "--from", "soon"], "is none of earliest"),
+        (["backfill", "--join-type", "outer"], "'outer' is not a join type; use left"),
+        (["backfill", "--from", "2026-01-02", "--to", "2026-01-01"], "is not before"),
     ],
 )
 def test_a_bad_command_is_refused_before_it_is_sent(

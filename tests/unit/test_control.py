@@ -375,6 +375,25 @@ def test_what_a_message_asks_for(
 
 
 @pytest.mark.parametrize(
+    ("fields", "desired", "kind"),
+    [
+        ({}, ACTIVE, Kind.REFRESH),
+        ({"joinType": "left"}, ACTIVE, Kind.REFRESH),
+        ({"start": "resume"}, ACTIVE, Kind.SWAP),
+        ({"start": "latest", "joinType": "left"}, ACTIVE, Kind.SWAP),
+        ({"joinType": "asof"}, ACTIVE, Kind.SWAP),
+    ],
+)
+def test_over_a_snapshot_a_message_with_a_start_asks_for_a_stream(
+    fields: dict[str, object], desired: Target, kind: Kind
+) -> None:
+    message = parse(**fields)
+    decision = decide(message, desired=desired, active=ACTIVE, policy=POLICY, topics=TOPICS, is_snapshot=True)
+    assert decision.kind is kind
+    assert bool(decision.changes) is (kind is Kind.SWAP)
+
+
+@pytest.mark.parametrize(
     ("given_start", "pending", "active", "start"),
     [
         (None, None, ACTIVE, "latest"),

@@ -95,6 +95,29 @@ def test_an_audit_with_differences_needs_a_person() -> None:
     assert level("audit", replace(sight(), audit=LastAudit(ago(60), 1, 2))) is Level.PERSON
 
 
+SNAPSHOT = [
+    entry("backfill-a", Event.REQUESTED, 1, 4000),
+    entry("backfill-a", Event.PLANNED, 1, 3900),
+    entry("publish-a", Event.REQUESTED, 1, 3700),
+    entry("publish-a", Event.APPLIED, 1, 3600),
+]
+
+
+def test_a_snapshot_is_healthy_without_a_driver_however_old_its_report_is() -> None:
+    seen = sight(beat(3900, lag=None, is_batch=True), entries=SNAPSHOT)
+    assert {check: level(check, seen) for check in CHECKS} == dict.fromkeys(CHECKS, Level.OK)
+    assert choose_cure(seen, LIMITS, None) is Cure.NONE
+    assert choose_cure(seen, LIMITS, "failed") is Cure.NONE
+
+
+def test_the_job_of_a_build_is_no_orphan() -> None:
+    building = [*FIRST, entry("backfill-b", Event.REQUESTED, 2, 3000)]
+    jobs = [DriverProcess(7, 2, timedelta(hours=1))]
+    assert find_orphans(replace(sight(entries=building), drivers=jobs), LIMITS) == []
+    failed = [*building, entry("backfill-b", Event.FAILED, 2, 600)]
+    assert find_orphans(replace(sight(entries=failed), drivers=jobs), LIMITS) == jobs
+
+
 def waiting(seconds: int, lag: int | None, **fields: float) -> list[Beat]:
     """A batch, and since then heartbeats only."""
     beats = [beat(at, lag=lag, is_batch=False, input_rows=0) for at in range(seconds, -1, -5)]

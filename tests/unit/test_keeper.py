@@ -52,6 +52,16 @@ def test_a_driver_lives_in_the_run_of_the_last_request_that_got_one() -> None:
     assert run_of_life(ledger(*built), 7) is None
 
 
+def test_a_snapshot_has_no_run_in_which_a_driver_lives() -> None:
+    published = [
+        ("backfill-a", Event.REQUESTED, 1),
+        ("backfill-a", Event.PLANNED, 1),
+        ("publish-a", Event.REQUESTED, 1),
+        ("publish-a", Event.APPLIED, 1),
+    ]
+    assert run_of_life(ledger(*published), 1) is None
+
+
 def test_the_python_driver_is_asked_and_not_the_jvm_around_it() -> None:
     session_of = {10: 10, 11: 10, 20: 20, 21: 20}.get
     assert choose_targets([10, 11], {11}, session_of) == {11}

@@ -45,6 +45,8 @@ def test_text_without_an_address_stays_as_it_is(text: str) -> None:
 def test_what_others_quote_is_cut_out(template: str, value: str) -> None:
     rest = template.format("")
     assume(value.strip() and value not in rest)
+    # A quote in the value itself ends what nobody else has closed.
+    assume(not template.startswith("unclosed") or not {"'", '"'} & set(value))
     cleaned = clean_foreign_text(template.format(value))
     assert value not in cleaned
     assert len(cleaned) <= 500

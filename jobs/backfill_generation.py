@@ -1,0 +1,44 @@
+"""The batch job of a backfill: builds the snapshot that was ordered into a generation, and ends.
+
+Exit codes: 0 built, 75 replaced by a newer attempt, 143 stopped, anything else a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from switchyard.backfills import require_snapshot
+from switchyard.errors import SwitchyardError
+from switchyard.kafka.client import read_properties
+from switchyard.settings import load_settings
+from switchyard.stream.backfill import run_backfill
+from switchyard.stream.session import start_session
+from switchyard.swaps import Event
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--generation", type=int, required=True)
+    parser.add_argument("--kafka-properties", type=Path, required=True, help="file with the Kafka client settings")
+    options = parser.parse_args(arguments)
+    log = logging.getLogger("switchyard.backfill")
+    try:
+        settings = load_settings()
+        spec = require_snapshot(settings, options.generation)
+        kafka = read_properties(options.kafka_properties)
+        name = f"switchyard backfill {options.generation}"
+        outcome = run_backfill(settings, spec, kafka, lambda: start_session(settings, name))
+    except SwitchyardError as error:
+        log.error("%s", error)
+        return error.exit_code
+    is_built = outcome.event is Event.PLANNED
+    log.log(logging.INFO if is_built else logging.ERROR, "generation %s: %s", options.generation, outcome.detail)
+    return 0 if is_built else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

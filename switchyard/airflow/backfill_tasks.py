@@ -1,0 +1,142 @@
+"""The tasks of a backfill: the job that builds the snapshot, its publication, and the end of the story."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from switchyard.airflow.control_operators import CommandOperator
+from switchyard.airflow.generation_tasks import FAILED_STATES
+from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitOperator
+from switchyard.errors import FencedError
+from switchyard.settings import Settings, load_settings
+from switchyard.submission import backfill_arguments
+from switchyard.swaps import Event
+
+if TYPE_CHECKING:
+    from switchyard.swaps import Request
+    from switchyard.upkeep import Run
+
+BUILD_TASK, PUBLISH_TASK = "build", "publish"
+
+
+class BackfillOperator(GenerationSubmitOperator):
+    """Takes the order of the form and runs the job that builds it. A retry goes on where the last try ended."""
+
+    ui_color = "#f3e6d0"
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        from switchyard.kafka.client import client_properties
+
+        if published := context["params"].get("generation"):
+            self.log.info("Generation %s is to be published; there is nothing to build.", published)
+            return {"generation": published}
+        settings = load_settings()
+        kafka = client_properties(BaseHook.get_connection(self.kafka_conn_id).extra_dejson)
+        build = order_from_run(settings, kafka, context)
+        self.log.info("Building generation %s: %s, from %s", build.generation, build.target, build.start)
+        hook = self._build_hook(settings, build.generation, partial(backfill_arguments, build.generation))
+        self._hook = hook
+        with self._kafka_properties(settings, build.generation, kafka):
+            try:
+                hook.submit(self.application)
+            except AirflowException:
+                if hook.was_killed:
+                    raise
+                if hook.exit_code == STOPPED_EXIT_CODE:
+                    self._go_on_later()
+                if hook.exit_code == FencedError.exit_code:
+                    raise AirflowSkipException("A newer attempt has taken over, or the build was given up.") from None
+                check_build(settings, build)
+                raise
+        return check_build(settings, build)
+
+
+def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
+    from switchyard.backfills import BackfillDesk, build_id
+    from switchyard.kafka.topics import TopicReader
+
+    run = context["dag_run"]
+    requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
+    with TopicReader(kafka) as reader:
+        answer = BackfillDesk(settings, reader).order(context["params"], build_id(run.run_id), requested_by)
+    if answer.outcome is not None and answer.outcome.event in (Event.REJECTED, Event.FAILED):
+        raise AirflowFailException(f"{answer.outcome.detail}. To try again, trigger a new run.")
+    if answer.request is None:
+        raise AirflowFailException(f"{answer.swapId} was not accepted")
+    return answer.request
+
+
+def check_build(settings: Settings, build: Request) -> dict[str, Any]:
+    """What the job has built. A build that has failed is not tried again: its rows are gone."""
+    from switchyard.stories import open_book
+    from switchyard.tables.progress import newest_progress
+
+    outcome = open_book(settings.layout).ledger().outcomes.get(build.swapId)
+    if outcome is not None and outcome.event is Event.FAILED:
+        raise AirflowFailException(outcome.detail)
+    progress = newest_progress(settings.layout, build.generation)
+    if outcome is None or progress is None:
+        return {"generation": build.generation, "built": False}
+    return {
+        "generation": build.generation,
+        "built": True,
+        "records": progress.inputRows,
+        "recordsPerSecond": round(progress.rowsPerSecond, 1),
+        "rejected": progress.rejectedRows,
+        "detail": outcome.detail,
+    }
+
+
+class PublishOperator(CommandOperator):
+    """Makes the finished snapshot the active generation, if the form says so."""
+
+    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+        from switchyard.backfills import BackfillDesk, publish_id
+        from switchyard.kafka.topics import TopicReader
+
+        run, params = context["dag_run"], context["params"]
+        if not params.get("publish") and not params.get("generation"):
+            raise AirflowSkipException(
+                "The form did not ask for it. A run with this generation in its form publishes it."
+            )
+        generation = int(context["ti"].xcom_pull(task_ids=BUILD_TASK)["generation"])
+        with TopicReader(kafka) as reader:
+            desk = BackfillDesk(settings, reader)
+            requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
+            answer = desk.wait_for_flip(desk.publish(generation, publish_id(run.run_id), requested_by))
+        outcome = answer.outcome
+        if outcome is None or outcome.event in (Event.REJECTED, Event.FAILED):
+            raise AirflowFailException(outcome.detail if outcome else f"{answer.swapId} was not accepted")
+        if outcome.event is Event.SUPERSEDED:
+            raise AirflowSkipException(outcome.detail)
+        return {answer.swapId: str(outcome.event)}, None
+
+
+def close_from_run(context: Context) -> dict[str, Any]:
+    """Says what became of it. A build whose job has given up has failed, and what it wrote is removed."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    from switchyard.backfills import build_id, find_build, publish_id, settle_build
+    from switchyard.stories import open_book
+
+    run, settings = context["dag_run"], load_settings()
+    tasks = [BUILD_TASK, PUBLISH_TASK]
+    states = RuntimeTaskInstance.get_task_states(dag_id=run.dag_id, task_ids=tasks, run_ids=[run.run_id])[run.run_id]
+    book = open_book(settings.layout)
+    build = find_build(book.ledger(), build_id(run.run_id))
+    if build is not None and book.ledger().is_open(build):
+        reason = f"its task ended as {states.get(BUILD_TASK)} before it was built; the log of the task says why"
+        settle_build(settings, book, build, Event.FAILED, reason)
+    outcomes = book.ledger().outcomes
+    named = {BUILD_TASK: build_id(run.run_id), PUBLISH_TASK: publish_id(run.run_id)}
+    found = {task: str(outcomes[swap_id].event) for task, swap_id in named.items() if swap_id in outcomes}
+    failed = [task for task in tasks if str(states.get(task)) in FAILED_STATES]
+    if failed:
+        outcome = outcomes.get(named[failed[0]])
+        raise AirflowFailException(outcome.detail if outcome else f"the task {failed[0]} has failed")
+    return {**found, "generation": build.generation if build else context["params"].get("generation")}

@@ -1,0 +1,34 @@
+"""The fields that the forms of several DAGs share."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+from switchyard.airflow.defaults import TOPIC_PATTERN
+from switchyard.layout import JOIN_TYPES
+
+TARGET_PARAMS = {
+    "users_topic": Param(
+        "",
+        type=["string", "null"],
+        pattern=TOPIC_PATTERN,
+        title="Users topic",
+        description="An existing Kafka topic with user records. Empty: the one that is read now.",
+    ),
+    "accounts_topic": Param(
+        "",
+        type=["string", "null"],
+        pattern=TOPIC_PATTERN,
+        title="Accounts topic",
+        description="An existing Kafka topic with account records. Empty: the one that is read now.",
+    ),
+    "join_type": Param(
+        "",
+        type=["string", "null"],
+        enum=["", None, *JOIN_TYPES],
+        title="Join type",
+        description="Empty: the one that is used now. left and inner: every pair of events. "
+        "natural: each user event with the latest account. "
+        "asof: each account event with the user as of its time.",
+    ),
+}

@@ -1,0 +1,311 @@
+"""Builds a snapshot: the join of a range of two topics, as a batch, into a generation of its own.
+
+Each topic is read once; the join reads the files just written. What is written is noted beside the spec, table by
+table, so that an attempt that comes after a crash goes on where the last one ended. At the end the files are committed
+through the fenced writer, and one progress row ties them together as for a micro-batch.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+import pyarrow as pa
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from switchyard import protocol, swaps
+from switchyard.backfills import settle_build
+from switchyard.errors import FencedError, InputError, SwitchyardError
+from switchyard.generations import GenerationSpec
+from switchyard.joins import JOINED_COLUMNS, JOINS
+from switchyard.kafka.client import to_java
+from switchyard.kafka.topics import TopicReader
+from switchyard.offsets import count_records, to_json
+from switchyard.ranges import check_held
+from switchyard.settings import Settings
+from switchyard.stories import open_book
+from switchyard.stream.announcing import announced
+from switchyard.stream.audit import compare_rows, read_at
+from switchyard.stream.bulk import uri_of, write_files
+from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
+from switchyard.stream.gate import Verdict, sample_users
+from switchyard.stream.meter import Meter
+from switchyard.stream.query import read_range
+from switchyard.stream.sink import BatchSink
+from switchyard.swaps import Entry, Event, Request
+from switchyard.tables import files
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.logs import tell
+from switchyard.tables.progress import Progress, batches, report
+from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.writer import claim_attempt
+
+BATCH_ID = 0
+"""A snapshot is one batch."""
+RECORDS_A_TASK = 250_000
+FIELDS = {"users": USER_FIELDS, "accounts": ACCOUNT_FIELDS}
+CARRIERS = {"users": "name", "accounts": "accountType"}
+"""The text column in which a rejected record carries its reason, see `carry`."""
+STOPPED_EXIT_CODE = 143
+
+
+class GivenUpError(SwitchyardError):
+    """The build cannot succeed, however often it is tried."""
+
+
+def run_backfill(
+    settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], start_spark: Callable[[], SparkSession]
+) -> Entry:
+    """Builds a snapshot unless it is built; returns the outcome. What may pass by trying again is raised."""
+    book = open_book(settings.layout)
+    build = book.ledger().builds.get(spec.generation)
+    if build is None:
+        raise InputError(f"nobody has ordered a backfill into generation {spec.generation}")
+    if (outcome := book.ledger().outcomes.get(build.swapId)) is not None:
+        return outcome
+    with announced(settings, spec.generation, _end_now):
+        attempt = claim_attempt(settings.layout, spec.generation)
+        if not protocol.note(book, build.entry(Event.STARTING, f"attempt {attempt}")):
+            text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"
+            tell(settings.layout, text, generation=spec.generation, swap_id=build.swapId)
+        try:
+            with TopicReader(kafka) as reader:
+                detail = _Builder(settings, spec, kafka, book, build, attempt, reader, start_spark).build()
+        except (GivenUpError, InputError) as error:
+            return settle_build(settings, book, build, Event.FAILED, str(error))
+        return settle_build(settings, book, build, Event.PLANNED, detail)
+
+
+def _end_now() -> None:
+    """Nothing is lost: the next attempt goes on with what was noted."""
+    raise SystemExit(STOPPED_EXIT_CODE)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Files of one table that are written and not committed yet; `rejects` belong to another table."""
+
+    paths: list[str] = field(default_factory=list)
+    rows: int = 0
+    rejects: list[str] = field(default_factory=list)
+    rejected: int = 0
+    tombstones: int = 0
+
+
+@dataclass
+class _Builder:
+    settings: Settings
+    spec: GenerationSpec
+    kafka: Mapping[str, str]
+    book: DeltaBook
+    request: Request
+    attempt: int
+    reader: TopicReader
+    start_spark: Callable[[], SparkSession]
+
+    def __post_init__(self) -> None:
+        layout = self.settings.layout
+        self.sink = BatchSink(layout, self.spec, self.attempt)
+        self.notes = files.Folder.at(layout.checkpoint(self.spec.generation))
+        self.records = count_records(self.spec.startOffsets, self.spec.readyOffsets)
+
+    def build(self) -> str:
+        """Returns what was built, in plain words."""
+        if not batches(self.settings.layout, self.spec.generation):
+            self._check_held()
+        self.spark = self._tune(self.start_spark())
+        self.meter = Meter(self.spark, self._tell)
+        progress = next(iter(batches(self.settings.layout, self.spec.generation)), None)
+        if progress is None:
+            try:
+                progress = self._write()
+            except SwitchyardError:
+                raise
+            except Exception:
+                # Kafka may have deleted what was to be read; that is worth a clear word.
+                self._check_held()
+                raise
+        verdict = prove(self.spark, self.settings, self.spec, progress)
+        if not verdict.is_clean:
+            raise GivenUpError(f"the data gate is shut: {verdict.describe()}")
+        return (
+            f"{progress.inputRows} records, {progress.rowsPerSecond:.0f} a second, {progress.rejectedRows} rejected; "
+            f"{verdict.describe()}"
+        )
+
+    def _check_held(self) -> None:
+        check_held(self.spec.startOffsets, {topic: self.reader.bounds(topic) for topic in self.spec.startOffsets})
+
+    def _tune(self, spark: SparkSession) -> SparkSession:
+        """A session of its own: what suits micro-batches of a second does not suit a day of history."""
+        session = spark.newSession()
+        tasks = max(self.settings.shuffle_partitions, -(-self.records // RECORDS_A_TASK))
+        session.conf.set("spark.sql.shuffle.partitions", str(tasks))
+        session.conf.set("spark.sql.adaptive.enabled", "true")
+        # Three kinds of rows go to three files at once, without a sort.
+        session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "4")
+        return session
+
+    def _write(self) -> Progress:
+        began = time.monotonic()
+        staged = {name: self._stage(name, partial(self._write_topic, name)) for name in FIELDS}
+        staged["rejects"] = self._stage("rejects", lambda: self._write_rejects(staged))
+        staged["joined"] = self._stage("joined", lambda: self._write_joined(staged))
+        for name, table in staged.items():
+            self.sink.commit_files(name, BATCH_ID, self._describe(name, table.paths))
+        # Kafka still has what was forgotten here. Nobody reads these rows before they are reported.
+        self.sink.forget()
+        progress = self._report(staged, time.monotonic() - began)
+        for name in FIELDS:
+            for path in staged[name].rejects:
+                self.sink.writers[name].folder.delete_file(path)
+        return progress
+
+    def _stage(self, name: str, write: Callable[[], Staged]) -> Staged:
+        """Writes the files of a table unless an earlier attempt has; a note says that they are complete."""
+        try:
+            return Staged(**json.loads(self.notes.read_bytes(f"{name}.json")))
+        except FileNotFoundError:
+            pass
+        writer = self.sink.writers[name]
+        if not writer.has_batch(BATCH_ID):
+            writer.folder.delete_folder(files.generation_folder(self.spec.generation))
+        staged = write()
+        self._check_wanted()
+        self.notes.write(f"{name}.json", json.dumps(asdict(staged)).encode())
+        return staged
+
+    def _check_wanted(self) -> None:
+        self.sink.check_fence()
+        if swaps.must_stop(self.book.ledger(), self.request):
+            raise FencedError(f"the build of generation {self.spec.generation} was given up")
+
+    def _write_topic(self, name: str) -> Staged:
+        spec, topic = self.spec, {"users": self.spec.usersTopic, "accounts": self.spec.accountsTopic}[name]
+        records = count_records({topic: spec.startOffsets[topic]}, {topic: spec.readyOffsets[topic]})
+        if not records:
+            return Staged()
+        with self.meter.phase(f"reading {topic}", records):
+            tasks = -(-records // RECORDS_A_TASK)
+            events = decode(
+                read_range(self.spark, topic, to_java(self.kafka), spec.startOffsets, spec.readyOffsets, tasks),
+                FIELDS[name],
+            )
+            folder = self.sink.writers[name].folder
+            place = f"{files.generation_folder(spec.generation)}/backfill-{self.attempt}"
+            rows = carry(events, name, topic)
+            rows.write.mode("overwrite").partitionBy("kind").parquet(uri_of(folder, place))
+        kinds = {kind: folder.list_parquet(f"{place}/kind={kind}") for kind in ("valid", "reject", "tombstone")}
+        counts = {kind: self._count(name, paths) for kind, paths in kinds.items()}
+        for path in kinds["tombstone"]:
+            folder.delete_file(path)
+        return Staged(kinds["valid"], counts["valid"], kinds["reject"], counts["reject"], counts["tombstone"])
+
+    def _write_rejects(self, staged: Mapping[str, Staged]) -> Staged:
+        parts = [
+            self._read(name, staged[name].rejects).select(
+                "topic",
+                "partition",
+                "offset",
+                "ts",
+                F.col("userId").alias("value"),
+                F.col(CARRIERS[name]).alias("reason"),
+            )
+            for name in FIELDS
+            if staged[name].rejects
+        ]
+        if not parts:
+            return Staged()
+        rows = parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+        return self._staged_files("rejects", write_files(self.sink, "rejects", BATCH_ID, rows))
+
+    def _write_joined(self, staged: Mapping[str, Staged]) -> Staged:
+        """The join as its definition says. Nobody will revise these rows, so they lie as the join left them."""
+        users, accounts = (self._read(name, staged[name].paths) for name in FIELDS)
+        with self.meter.phase("joining", staged["users"].rows + staged["accounts"].rows):
+            rows = JOINS[self.spec.joinType](users, accounts, self.spec.stateRetention).select(*JOINED_COLUMNS)
+            return self._staged_files("joined", write_files(self.sink, "joined", BATCH_ID, rows))
+
+    def _staged_files(self, name: str, written: list[AddAction]) -> Staged:
+        paths = [action.path for action in written]
+        return Staged(paths, self._count(name, paths))
+
+    def _read(self, name: str, paths: list[str]) -> DataFrame:
+        schema = from_arrow_schema(pa.schema([column for column in SCHEMAS[name] if column.name != "generation"]))
+        folder = self.sink.writers[name].folder
+        reader = self.spark.read.schema(schema)
+        uris = [uri_of(folder, path) for path in paths]
+        return reader.parquet(*uris) if uris else self.spark.createDataFrame([], schema)
+
+    def _describe(self, name: str, paths: list[str]) -> list[AddAction]:
+        folder = self.sink.writers[name].folder
+        return [files.describe_file(folder, self.spec.generation, path) for path in paths]
+
+    def _count(self, name: str, paths: list[str]) -> int:
+        return sum(int(json.loads(action.stats)["numRecords"]) for action in self._describe(name, paths))
+
+    def _report(self, staged: Mapping[str, Staged], seconds: float) -> Progress:
+        rejected, tombstones = (
+            sum(getattr(staged[name], kind) for name in FIELDS) for kind in ("rejected", "tombstones")
+        )
+        read = staged["users"].rows + staged["accounts"].rows + rejected + tombstones
+        progress = Progress(
+            generation=self.spec.generation,
+            attempt=self.attempt,
+            batchId=BATCH_ID,
+            at=datetime.now(UTC),
+            inputRows=read,
+            rowsPerSecond=read / seconds,
+            batchMs=int(seconds * 1000),
+            lag=0,
+            rejectedRows=rejected,
+            tombstones=tombstones,
+            startOffsets=to_json(self.spec.startOffsets),
+            endOffsets=to_json(self.spec.readyOffsets),
+            **{f"{name}Version": version for name, version in self.sink.versions().items()},
+        )
+        report(self.settings.layout, progress)
+        return progress
+
+    def _tell(self, text: str) -> None:
+        tell(self.settings.layout, text, generation=self.spec.generation, swap_id=self.request.swapId)
+
+
+def carry(events: DataFrame, table: str, topic: str) -> DataFrame:
+    """Decoded records with the columns of their table, and `kind` to tell them apart in one pass over the topic.
+
+    A rejected record has no fields: it carries its value where the userId would be, and its reason in another text
+    column. Its rows go to files of their own, which are never part of the table.
+    """
+    carried = {"userId": "text", CARRIERS[table]: "reason"}
+    is_reject = F.col("kind") == "reject"
+    names = [name for name in SCHEMAS[table].names if name not in ("generation", "topic")]
+    columns = [
+        F.when(is_reject, F.col(carried[name])).otherwise(F.col(name)).alias(name) if name in carried else F.col(name)
+        for name in names
+    ]
+    return events.select(*columns, F.lit(topic).alias("topic"), "kind")
+
+
+def prove(spark: SparkSession, settings: Settings, spec: GenerationSpec, progress: Progress) -> Verdict:
+    """The data gate of a snapshot: what was committed, against the batch join of its own users and accounts.
+
+    Of many records those of a share of the users are compared, by the executors: a snapshot may be of any size.
+    """
+    limit, records = settings.gate_records, progress.inputRows
+    if not limit or not records:
+        return Verdict(0, 0, 0, records, share=0)
+    share = max(1, records // limit)
+    users, accounts, joined = (
+        sample_users(read_at(spark, settings.layout, name, progress), share) for name in ("users", "accounts", "joined")
+    )
+    expected = JOINS[spec.joinType](users, accounts, spec.stateRetention)
+    compared, missing, extra, _ = compare_rows(expected, joined)
+    return Verdict(compared, missing, extra, records, share)

@@ -1,0 +1,142 @@
+"""What an order of a backfill may say, and how snapshots appear in the history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchyard import protocol
+from switchyard.backfills import parse_wish, settle_build
+from switchyard.control import check_id
+from switchyard.errors import FencedError, InputError
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.settings import Settings
+from switchyard.stories import describe, open_book
+from switchyard.swaps import Event, Request, Standing, Target
+from switchyard.tables import store
+from switchyard.tables.progress import Progress, best_rate, report
+from switchyard.tables.removal import generation_files
+from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.writer import Revision, TableWriter, claim_attempt
+
+DEFAULTS = Target("users", "accounts", "left")
+
+
+def test_what_is_left_out_is_what_is_active_or_the_default() -> None:
+    wish = parse_wish({"users_topic": " people ", "accounts_topic": "", "join_type": None, "from": None})
+    assert wish.target(Standing(), DEFAULTS) == Target("people", "accounts", "left")
+    assert wish.target(Standing(3, Target("a", "b", "asof")), DEFAULTS) == Target("people", "b", "asof")
+    assert (wish.start.text, wish.end.text) == ("earliest", "latest")
+
+
+@pytest.mark.parametrize(("given", "taken"), [("LEFT_OUTER", "left"), ("asof", "asof"), (" Inner ", "inner")])
+def test_join_types_are_normalised(given: str, taken: str) -> None:
+    assert parse_wish({"join_type": given}).joinType == taken
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"join_type": "outer"}, "'outer' is not a join type; use left, inner, natural, asof"),
+        ({"users_topic": 7}, "users_topic must be a text"),
+        ({"from": {"users": {"0": 1}}}, "from must be a text"),
+        ({"from": "2026-01-02", "to": "2026-01-01"}, "is not before"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        parse_wish(fields)
+
+
+@pytest.mark.parametrize("given", ["backfill-x", "publish-x"])
+def test_the_ids_of_backfills_are_not_for_messages(given: str) -> None:
+    with pytest.raises(InputError, match="may not begin with"):
+        check_id(given)
+
+
+def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: Layout) -> None:
+    settings, book = Settings(root=layout.root), open_book(layout)
+
+    def order() -> int:
+        return protocol.order_build(
+            book,
+            "backfill-a",
+            choose=lambda ledger, standing: DEFAULTS,
+            start="earliest",
+            requested_by="test",
+            detail="to latest, 7 records",
+        ).generation
+
+    assert (order(), order()) == (1, 1)
+    build = book.ledger().builds[1]
+    assert settle_build(settings, book, build, Event.FAILED, "the disk is full").event is Event.FAILED
+    assert settle_build(settings, book, build, Event.PLANNED, "too late").event is Event.FAILED
+    assert [describe(entry) for entry in book.ledger().entries] == [
+        "backfilling generation 1: users and accounts, left join, from earliest: to latest, 7 records",
+        "generation 1 failed: the disk is full",
+        "generation 1 is closed: it had no driver yet",
+    ]
+    assert (book.ledger().requests, book.ledger().next_generation) == ((), 2)
+    with pytest.raises(ValueError, match="not the id of a build"):
+        protocol.order_build(book, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail="")
+
+
+def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Path]]:
+    """A build whose job has started: users are committed, accounts are only written."""
+    layout, book = settings.layout, open_book(settings.layout)
+    build = protocol.order_build(
+        book,
+        swap_id,
+        choose=lambda ledger, standing: DEFAULTS,
+        start="earliest",
+        requested_by="test",
+        detail="",
+    )
+    protocol.note(book, build.entry(Event.STARTING))
+    attempt = claim_attempt(layout, build.generation)
+    places = []
+    for name in ("users", "accounts"):
+        writer = TableWriter(layout, name, build.generation, attempt)
+        written = writer.write(SCHEMAS[name].empty_table())
+        places.append(Path(layout.table(name), written.path))
+        if name == "users":
+            writer.commit(0, lambda table, written=written: Revision([written]))  # type: ignore[misc]
+    return build, places
+
+
+def live_files(layout: Layout, generation: int) -> int:
+    return sum(len(generation_files(store.open_table(layout, name), generation)) for name in BIG_TABLES)
+
+
+def test_a_build_that_failed_leaves_nothing_in_the_tables_and_no_file_that_was_never_committed(layout: Layout) -> None:
+    settings = Settings(root=layout.root)
+    build, (committed, uncommitted) = order_with_files(settings, "backfill-a")
+    other, (_, kept) = order_with_files(settings, "backfill-b")
+    assert live_files(layout, build.generation) == 1
+    settle_build(settings, open_book(layout), build, Event.FAILED, "the disk is full")
+    assert live_files(layout, build.generation) == 0
+    assert (committed.exists(), uncommitted.exists(), kept.exists()) == (True, False, True)
+    assert live_files(layout, other.generation) == 1
+
+
+def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> None:
+    settings = Settings(root=layout.root)
+    build, places = order_with_files(settings, "backfill-a")
+    writer = TableWriter(layout, "users", 1, 1)
+    settle_build(settings, open_book(layout), build, Event.PLANNED, "built")
+    assert (live_files(layout, 1), all(place.exists() for place in places)) == (1, True)
+    assert open_book(layout).ledger().is_retired(1)
+    with pytest.raises(FencedError):
+        writer.refresh()
+
+
+def test_the_speed_of_a_backfill_says_nothing_about_a_stream(layout: Layout) -> None:
+    now = datetime.now(UTC)
+    for generation, rate in ((1, 5_000.0), (2, 90_000.0)):
+        report(layout, Progress(generation, 1, 0, now, 10, rate, 1, 0, 1, 1, 1, 1, 0, 0, "{}", "{}"))
+    assert best_rate(layout) == 90_000.0
+    assert best_rate(layout, without=[2]) == 5_000.0
+    assert best_rate(layout, without={1: 0, 2: 0}) is None
