@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from switchyard import swaps
@@ -136,6 +136,21 @@ def close_abandoned(book: Book, generation: int, detail: str) -> bool:
         if wanted is None or not swaps.is_abandoned(ledger, generation):
             return []
         return [wanted.entry(Event.RETIRED, detail)]
+
+    return bool(book.append(decide))
+
+
+def try_remove(book: Book, generation: int, now: datetime, keep: timedelta) -> bool:
+    """Writes REMOVED for a generation whose keep time is over. From then on nobody can ask for it again.
+
+    It is written before anything is removed: of a removal and a request for the same generation, one comes first.
+    """
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        wanted = ledger.request_of(generation)
+        if wanted is None or not swaps.may_remove(ledger, book.standing(), generation, now, keep):
+            return []
+        return [wanted.entry(Event.REMOVED, "its keep time is over; its rows and its checkpoint go")]
 
     return bool(book.append(decide))
 

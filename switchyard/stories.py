@@ -34,6 +34,7 @@ def describe(entry: Entry) -> str:
         Event.PLANNED: "planned, nothing is changed",
         Event.LINGERING: f"{name} lingers",
         Event.RETIRED: f"{name} has retired",
+        Event.REMOVED: f"{name} is removed",
     }
     sentence = sentences[entry.event]
     return f"{sentence}: {entry.detail}" if entry.detail and entry.event is not Event.APPLIED else sentence

@@ -68,14 +68,14 @@ def _write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) ->
     if writer.has_batch(batch_id):
         return []
     folder = f"{files.generation_folder(writer.generation)}/bulk-{writer.attempt}-{batch_id}"
-    frame.write.mode("overwrite").parquet(_uri(writer.folder, folder))
+    frame.write.mode("overwrite").parquet(folder_uri(writer.folder, folder))
     written = [
         files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)
     ]
     return [action for action in written if json.loads(action.stats)["numRecords"]]
 
 
-def _uri(folder: files.Folder, relative: str) -> str:
+def folder_uri(folder: files.Folder, relative: str) -> str:
     scheme = folder.filesystem.type_name
     return f"file://{folder.full(relative)}" if scheme == "local" else f"{scheme}://{folder.full(relative)}"
 
@@ -107,7 +107,7 @@ def _bring_to_driver(sink: BatchSink, batch_id: int, rows: DataFrame) -> pa.Tabl
     """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
     writer = sink.writers["joined"]
     folder = f"_revised/{writer.generation}-{writer.attempt}-{batch_id}"
-    rows.write.mode("overwrite").parquet(_uri(writer.folder, folder))
+    rows.write.mode("overwrite").parquet(folder_uri(writer.folder, folder))
     try:
         tables = [writer.folder.read(path).cast(changes.ROW_SCHEMA) for path in writer.folder.list_parquet(folder)]
     finally:
