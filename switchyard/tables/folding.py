@@ -26,9 +26,17 @@ def fold_progress(rows: pa.Table, before: datetime) -> pa.Table:
         return rows
     is_old = pc.less(rows["at"], pa.scalar(before, TIMESTAMP))
     is_batch = pc.is_valid(rows["startOffsets"])
-    folded = fold_batches(rows.filter(pc.and_(is_old, is_batch)))
-    is_kept = pc.or_(pc.invert(is_old), pc.and_(pc.invert(is_batch), pa.array(_is_newest(rows))))
-    return pa.concat_tables([folded, rows.filter(is_kept)]).sort_by([("at", "ascending")])
+    batches = rows.filter(is_batch)
+    recent = rows.filter(pc.invert(is_old))
+    again = recent.filter(pc.is_valid(recent["startOffsets"]))["batchId"]
+    # A resumed generation may report its last batch once more: that one must not hold the sums of others.
+    last = pc.max(batches["batchId"])
+    old = rows.filter(pc.and_(is_old, is_batch))
+    old = old.filter(pc.invert(pc.is_in(old["batchId"], again.combine_chunks())))
+    is_last = pc.equal(old["batchId"], last)
+    heartbeat = rows.filter(pc.and_(pc.and_(is_old, pc.invert(is_batch)), pa.array(_is_newest(rows))))
+    folded = [fold_batches(old.filter(pc.invert(is_last))), fold_batches(old.filter(is_last))]
+    return pa.concat_tables([*folded, heartbeat, recent]).sort_by([("at", "ascending")])
 
 
 def _is_newest(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:

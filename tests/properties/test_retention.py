@@ -134,7 +134,7 @@ def histories(draw: st.DrawFn) -> tuple[Ledger, Standing]:
     return Ledger.of(entries), Standing(active, TARGET, at, flipped, flipped)
 
 
-@given(histories(), st.integers(0, 40))
+@given(histories(), st.integers(0, 70))
 def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger, Standing], days: int) -> None:
     ledger, standing = history
     keep = timedelta(days=days)
