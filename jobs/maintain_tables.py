@@ -24,7 +24,10 @@ def main(arguments: list[str]) -> int:
     try:
         settings = load_settings()
         done = compact_tables(
-            lambda: start_session(settings, "switchyard maintenance"), settings, options.dry_run == "true"
+            lambda: start_session(settings, "switchyard maintenance"),
+            settings.layout,
+            settings.keeping,
+            options.dry_run == "true",
         )
     except SwitchyardError as error:
         logging.getLogger("switchyard.maintenance").error("%s", error)

@@ -26,7 +26,7 @@ from switchyard.tables.vacuum import vacuum_table
 from switchyard.tables.writer import claim_attempt
 
 LEAST_RETENTION_HOURS = 1.0
-CLOCK_SLACK = timedelta(minutes=10)
+CLOCK_SLACK = timedelta(minutes=1)
 """How far the clocks of those who write files and those who report may be apart."""
 
 MERGED = ("swap_history", "control_raw", "audits", "incidents")

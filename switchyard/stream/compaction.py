@@ -22,11 +22,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import SwitchyardError
-from switchyard.generations import load_spec
+from switchyard.generations import GenerationSpec, load_spec
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.retention import Keeping
-from switchyard.settings import Settings
 from switchyard.stream.bulk import folder_uri
 from switchyard.swaps import Ledger
 from switchyard.tables import files, store
@@ -52,28 +51,26 @@ class Compacted:
 
 
 def compact_tables(
-    start_spark: Callable[[], SparkSession], settings: Settings, dry_run: bool = False
+    start_spark: Callable[[], SparkSession], layout: Layout, keeping: Keeping, dry_run: bool = False
 ) -> list[Compacted]:
     """Every big table of every generation that has rows to keep, one after the other."""
-    layout, keeping = settings.layout, settings.keeping
     done = []
-    for generation in generations_to_compact(layout, DeltaBook(layout).ledger()):
-        spec = load_spec(layout, generation)
-        for name in BIG_TABLES if spec else ():
-            key = sort_key(name, spec.joinType if spec else "")
-            chosen = find_files(layout, name, generation, key, keeping)
-            if not chosen:
-                continue
-            if dry_run:
-                done.append(_would_become(name, generation, chosen, keeping))
-                continue
-            done.append(_Compaction(start_spark(), layout, name, generation, key, keeping.file_bytes).run(chosen))
+    for spec in specs_to_compact(layout, DeltaBook(layout).ledger()):
+        for name in BIG_TABLES:
+            key = sort_key(name, spec.joinType)
+            chosen = find_files(layout, name, spec.generation, key, keeping)
+            if chosen and dry_run:
+                done.append(_would_become(name, spec.generation, chosen, keeping))
+            elif chosen:
+                work = _Compaction(start_spark(), layout, name, spec.generation, key, keeping.file_bytes)
+                done.append(work.run(chosen))
     return done
 
 
-def generations_to_compact(layout: Layout, ledger: Ledger) -> list[int]:
-    """Those with a spec; a removed one is about to lose its rows."""
-    return [g for g in ledger.generations if not ledger.is_removed(g) and load_spec(layout, g) is not None]
+def specs_to_compact(layout: Layout, ledger: Ledger) -> list[GenerationSpec]:
+    """Of every generation but the removed: these are about to lose their rows."""
+    specs = [load_spec(layout, generation) for generation in ledger.generations if not ledger.is_removed(generation)]
+    return [spec for spec in specs if spec is not None]
 
 
 def sort_key(name: str, join_type: str) -> list[str]:
