@@ -96,11 +96,15 @@ def first_readable(log: Sequence[Stored]) -> int:
 
 
 def plan_log(log: Sequence[Stored], needed: Iterable[int], now: datetime, retention: timedelta) -> LogPlan:
-    """Keeps the newest checkpoint not after any needed version, and everything from there on."""
-    checkpoints = [version for file in log if (version := _version(file.path, _CHECKPOINT)) is not None]
-    commits = [version for file in log if (version := _version(file.path, _COMMIT)) is not None]
+    """Keeps the newest checkpoint not after any needed version, and everything from there on.
+
+    A checkpoint must have been there for the retention: who began to open the table before it still needs what it
+    stands for.
+    """
+    settled = [file for file in log if file.at <= now - retention]
+    checkpoints = [version for file in settled if (version := _version(file.path, _CHECKPOINT)) is not None]
     first_needed = min(needed, default=0)
-    base = max((version for version in checkpoints if version <= first_needed), default=min(commits, default=0))
+    base = max((version for version in checkpoints if version <= first_needed), default=first_readable(log))
     of_version = {file: version for file in log if (version := _version(file.path, _OF_VERSION)) is not None}
     # Oldest first: who stops half-way leaves no hole in what can be opened.
     old = sorted((file for file, version in of_version.items() if version < base), key=lambda file: file.path)

@@ -72,9 +72,11 @@ def logs(draw: st.DrawFn) -> list[Stored]:
     last = draw(st.integers(0, 30))
     checkpoints = draw(st.sets(st.integers(0, last)))
     begin = draw(st.sampled_from(sorted({0, *checkpoints})))
+    older = draw(st.integers(0, 20))
     found = [Stored(f"{version:020}.json", 1, ago(last - version)) for version in range(begin, last + 1)]
+    # What the log begins with was there before anybody listed it.
     found += [
-        Stored(f"{version:020}.checkpoint.parquet", 1, ago(last - version))
+        Stored(f"{version:020}.checkpoint.parquet", 1, ago(60 if version == begin else max(0, last - version - older)))
         for version in checkpoints
         if version >= begin
     ]
@@ -82,18 +84,23 @@ def logs(draw: st.DrawFn) -> list[Stored]:
     return draw(st.permutations(found))
 
 
-@given(logs(), st.data())
-def test_every_needed_version_can_be_opened_after_the_log_is_cut(log: list[Stored], data: st.DataObject) -> None:
+@given(logs(), st.integers(0, 30), st.data())
+def test_every_needed_version_can_be_opened_after_the_log_is_cut(
+    log: list[Stored], minutes: int, data: st.DataObject
+) -> None:
     last = max(int(file.path[:20]) for file in log if file.path.endswith(".json"))
     needed = data.draw(st.sets(st.integers(first_readable(log), last), min_size=1))
-    plan = plan_log(log, needed, NOW, HOUR)
+    plan = plan_log(log, needed, NOW, timedelta(minutes=minutes))
     left = {file.path for file in log} - {file.path for file in plan.expired}
     assert "_last_checkpoint" in left
-    for version in {*needed, last}:
-        bases = [v for v in range(version + 1) if f"{v:020}.checkpoint.parquet" in left]
-        begin = max(bases) + 1 if bases else 0
-        assert all(f"{v:020}.json" in left for v in range(begin, version + 1))
-    usable = [v for v in range(min(needed) + 1) if f"{v:020}.checkpoint.parquet" in {file.path for file in log}]
+    # Who listed the log before the retention may know none of the checkpoints that were made since.
+    old = {file.path for file in log if file.at <= ago(minutes)}
+    for known in (left, left & old):
+        for version in {*needed, last}:
+            bases = [v for v in range(version + 1) if f"{v:020}.checkpoint.parquet" in known]
+            begin = max(bases) + 1 if bases else 0
+            assert all(f"{v:020}.json" in left for v in range(begin, version + 1))
+    usable = [v for v in range(min(needed) + 1) if f"{v:020}.checkpoint.parquet" in old]
     assert not usable or not any(int(path[:20]) < max(usable) for path in left if path[0].isdigit())
 
 
