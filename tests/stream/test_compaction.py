@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
+from switchyard.layout import BIG_TABLES, Layout
 from switchyard.stream.compaction import compact_tables, sort_key
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
@@ -17,7 +17,7 @@ from tests.events import draw_events
 from tests.stream.running import Stream, join_with_duckdb, read_joined
 from tests.topics import Topics
 
-ROUNDS = 3
+ROUNDS = 2
 EVENTS = 240
 
 
@@ -40,7 +40,7 @@ def ask_for_it(stream: Stream) -> None:
     )
 
 
-@pytest.mark.parametrize("join_type", JOIN_TYPES)
+@pytest.mark.parametrize("join_type", ["left", "natural", "asof"])
 def test_compacted_files_hold_the_same_rows_and_the_stream_revises_them(
     spark: SparkSession, layout: Layout, topics: Topics, join_type: str
 ) -> None:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from switchyard import protocol, swaps
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.generations import GenerationSpec, keep_spec, load_spec
+from switchyard.generations import keep_spec, load_spec
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
 from switchyard.maintenance import Round, describe, retire_rows, start_round, summarise, tend_small_tables, vacuum
 from switchyard.settings import Settings
@@ -27,6 +27,7 @@ from switchyard.tables.pins import renew_pin
 from switchyard.tables.progress import Progress, batches, newest_progress, report
 from switchyard.tables.small import merge_small, shorten_logs, shorten_progress
 from switchyard.tables.writer import Revision, TableWriter, claim_attempt
+from tests.specs import make_spec
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=8)
@@ -57,20 +58,7 @@ def activate(book: DeltaBook, generation: int) -> None:
 
 
 def begin(layout: Layout, generation: int) -> TableWriterSet:
-    target = target_of(generation)
-    keep_spec(
-        layout,
-        GenerationSpec(
-            generation=generation,
-            usersTopic=target.usersTopic,
-            accountsTopic=target.accountsTopic,
-            joinType=target.joinType,
-            start="latest",
-            startOffsets={},
-            readyOffsets={},
-            requestedAt=NOW,
-        ),
-    )
+    keep_spec(layout, make_spec(generation, target_of(generation)))
     Path(layout.checkpoint(generation)).mkdir(parents=True)
     return TableWriterSet(layout, generation)
 
