@@ -30,7 +30,14 @@ from switchyard.stream.bulk import folder_uri
 from switchyard.swaps import Ledger
 from switchyard.tables import files, store
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.compaction import LiveFile, choose_files, cut_into_groups, list_files, replace_files
+from switchyard.tables.compaction import (
+    COMPACTED,
+    LiveFile,
+    choose_files,
+    cut_into_groups,
+    list_files,
+    replace_files,
+)
 from switchyard.tables.schemas import SCHEMAS
 
 FILES_PER_GROUP = 32
@@ -135,7 +142,7 @@ class _Compaction:
         if len(self._still_there(group)) < len(group):
             return None
         folder = files.Folder.at(self.layout.table(self.name))
-        relative = f"{files.generation_folder(self.generation)}/compact-{uuid.uuid4()}"
+        relative = f"{files.generation_folder(self.generation)}/{COMPACTED}{uuid.uuid4()}"
         try:
             for number, (rows, size) in enumerate(self._parts(folder, group)):
                 self._write(rows, count_parts(size, self.file_bytes), folder, f"{relative}-{number}")

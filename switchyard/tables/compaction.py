@@ -19,6 +19,8 @@ from deltalake.transaction import AddAction
 from switchyard.layout import Layout
 from switchyard.tables import files, store
 
+COMPACTED = "compact-"
+"""How the folders begin that compaction writes to."""
 MOST_OVERLAPS = 4
 """A full file that more than so many others reach into is sorted again with them."""
 
@@ -35,6 +37,11 @@ class LiveFile:
     partitions: tuple[int, int] = (0, 0)
     offsets: tuple[int, int] = (0, 0)
     lonely_rows: int = 0
+
+    @property
+    def is_seam(self) -> bool:
+        """Compaction cut it across two partitions: its span reaches far, its rows do not. There is one for each cut."""
+        return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
 
 
 def list_files(table: DeltaTable, generation: int | None, side: str | None = None) -> list[LiveFile]:
@@ -86,7 +93,7 @@ def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: in
     """
     settled = [file for file in live if file.written <= written_before]
     small = [file for file in settled if file.size < target_bytes / 2]
-    full = [file for file in settled if file.size >= target_bytes / 2]
+    full = [file for file in settled if file.size >= target_bytes / 2 and not file.is_seam]
     crowded = [file for file, count in zip(full, count_overlaps(full), strict=True) if count > MOST_OVERLAPS]
     chosen = crowded + (small if len(small) > 1 else [])
     return sorted(chosen, key=lambda file: (file.partitions, file.offsets, file.path)) if len(chosen) > 1 else []

@@ -17,10 +17,11 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.retention import Stored, find_garbage, first_readable, plan_log, version_at
 from switchyard.tables import store
+from switchyard.tables.compaction import COMPACTED
 from switchyard.tables.files import Folder
 
 LOG = "_delta_log"
-_TEMPORARY = ("bulk-", "compact-", "_temporary", "_revised")
+_TEMPORARY = ("bulk-", COMPACTED, "_temporary", "_revised")
 
 
 @dataclass(frozen=True)

@@ -197,3 +197,11 @@ def test_overlaps_are_counted_in_both_directions() -> None:
     spans = [((0, 0), (0, 9)), ((0, 1), (5, 20)), ((1, 1), (0, 4)), ((0, 0), (21, 30))]
     live = [LiveFile(str(n), 1, 1, 0, partitions, offsets) for n, (partitions, offsets) in enumerate(spans)]
     assert count_overlaps(live) == [1, 1, 0, 0]
+
+
+def test_full_files_that_lie_across_each_other_are_sorted_again_but_not_the_seams_of_an_earlier_time() -> None:
+    crowd = [LiveFile(f"generation=1/bulk-1-0/{n}", 99, 1, 0, (0, 1), (0, 100)) for n in range(6)]
+    seam = LiveFile("generation=1/compact-a-0/x", 99, 1, 0, (0, 1), (0, 100))
+    apart = LiveFile("generation=1/compact-a-0/y", 99, 1, 0, (0, 0), (200, 300))
+    assert choose_files([*crowd, seam, apart], 100, 0) == crowd
+    assert choose_files([*crowd[:4], seam, apart], 100, 0) == []
