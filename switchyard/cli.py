@@ -101,6 +101,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     forget.add_argument("--user-id", required=True, help="the userId; - reads it from the standard input")
     forget.add_argument("--dry-run", action="store_true", help="only count the rows; changes nothing")
+    maintain = _add(commands, "maintain", run_maintain, "compact, vacuum and clean up, while the stream goes on")
+    maintain.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    maintain.add_argument("--retention-hours", type=_rate, help="default: the setting vacuum_retention_hours")
     demo = _add(commands, "demo", run_demo, "produce realistic users and accounts that belong together")
     demo.add_argument("--rate", type=_rate, default=20.0, help="records a second, both topics together (default 20)")
     demo.add_argument("--seconds", type=_rate, help="for how long (default: until Ctrl-C)")
@@ -306,23 +309,48 @@ def _show_newest(settings: Settings, name: str, options: argparse.Namespace, lin
 
 
 def run_audit(settings: Settings, options: argparse.Namespace) -> int:
-    from switchyard.local.jobs import run_job
-
     _tell_on_stderr("auditing with Spark; this takes half a minute or more")
-    log = settings.workspace.process_logs / "audit.log"
     wanted = ["--generation", str(options.generation)] if options.generation else []
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "audit.json"
-        code = run_job(settings, "audit_generation.py", [*wanted, "--output", str(output)], log)
-        if not output.exists():
-            kind = InputError if code == InputError.exit_code else SwitchyardError
-            raise kind(f"the audit could not be made: {_last_error(log)} (all of it in {log})")
-        result = json.loads(output.read_text())
+    code, result = _run_job(settings, "audit_generation.py", wanted, "audit")
     if options.json:
         print_json(result)
     else:
         print_pairs(result)
     return code
+
+
+def run_maintain(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.maintenance import COMPACT, ORDER, STEPS, describe, report, start_round
+
+    asked = start_round(settings, options.retention_hours, options.dry_run)
+    results = {}
+    for step in ORDER:
+        _tell_on_stderr(f"{step} ...")
+        results[step] = _compact(settings, asked.dry_run) if step == COMPACT else STEPS[step](settings, asked)
+    summary = report(settings, results, asked.dry_run)
+    if options.json:
+        print_json(summary)
+    else:
+        print(describe(summary, asked.dry_run))
+    return 0
+
+
+def _compact(settings: Settings, dry_run: bool) -> Row:
+    return _run_job(settings, "maintain_tables.py", ["--dry-run", str(dry_run).lower()], "compaction")[1]
+
+
+def _run_job(settings: Settings, job: str, arguments: list[str], name: str) -> tuple[int, Row]:
+    """The exit code and the result of a Spark job; its output is in a log of its own."""
+    from switchyard.local.jobs import run_job
+
+    log = settings.workspace.process_logs / f"{name}.log"
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "result.json"
+        code = run_job(settings, job, [*arguments, "--output", str(output)], log)
+        if not output.exists():
+            kind = InputError if code == InputError.exit_code else SwitchyardError
+            raise kind(f"the {name} could not be made: {_last_error(log)} (all of it in {log})")
+        return code, dict(json.loads(output.read_text()))
 
 
 def _last_error(log: Path) -> str:

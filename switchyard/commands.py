@@ -166,6 +166,8 @@ class Desk:
             if decision.kind is Kind.TAKE_BACK and standing.generation is not None:
                 return standing.generation, decision.target, "resume"
             if generation is not None:
+                if ledger.is_removed(generation):
+                    raise protocol.Retry
                 return generation, decision.target, decision.start
             return ledger.next_generation, decision.target, decision.start
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from switchyard import swaps
@@ -171,6 +171,21 @@ def close_abandoned(book: Book, generation: int, detail: str) -> bool:
         if wanted is None or not swaps.is_abandoned(ledger, generation):
             return []
         return [wanted.entry(Event.RETIRED, detail)]
+
+    return bool(book.append(decide))
+
+
+def try_remove(book: Book, generation: int, now: datetime, keep: timedelta) -> bool:
+    """Retires a generation a second time, for good, when its keep time is over: nobody can ask for it again.
+
+    It is written before anything is removed: of a removal and a request for the same generation, one comes first.
+    """
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        wanted = ledger.command_of(generation)
+        if wanted is None or not swaps.may_remove(ledger, book.standing(), generation, now, keep):
+            return []
+        return [wanted.entry(Event.RETIRED, "for good: its keep time is over, its rows and its checkpoint go")]
 
     return bool(book.append(decide))
 

@@ -13,6 +13,7 @@ from switchyard.control import Policy
 from switchyard.errors import InputError
 from switchyard.health import Limits
 from switchyard.layout import Layout, Workspace
+from switchyard.retention import Keeping
 from switchyard.swaps import Rules, Target
 
 JoinType = Literal["left", "inner", "natural", "asof"]
@@ -71,6 +72,25 @@ class Settings(BaseSettings):
         0.5, gt=0, le=1, description="A greater share of rejected records needs a person."
     )
 
+    vacuum_retention_hours: float = Field(
+        24, ge=1, description="Replaced files and old versions stay for so long; no reader or audit may take longer."
+    )
+    keep_retired_days: float = Field(
+        7,
+        ge=0,
+        description="A retired generation keeps its rows and checkpoint so long; the one before the active stays.",
+    )
+    keep_log_days: float = Field(
+        30, ge=1, description="Lines of the table logs, logs of tasks and of ended processes go after that."
+    )
+    keep_progress_days: float = Field(
+        2, ge=0.1, description="Older heartbeats go, and older batches of progress are folded into one row."
+    )
+    compact_file_megabytes: int = Field(
+        16, ge=1, description="Maintenance makes files of the big tables about so large."
+    )
+    compact_after_minutes: float = Field(10, ge=0, description="Files younger than that are not compacted yet.")
+
     max_offsets_per_trigger: int = Field(
         500_000, gt=0, description="Most records one micro-batch takes from one topic."
     )
@@ -120,6 +140,18 @@ class Settings(BaseSettings):
             lost=timedelta(seconds=self.lost_seconds),
             least_free_bytes=int(self.least_free_gigabytes * 2**30),
             reject_share=self.reject_alert_share,
+        )
+
+    @property
+    def keeping(self) -> Keeping:
+        """What maintenance needs to know about time and size."""
+        return Keeping(
+            retention=timedelta(hours=self.vacuum_retention_hours),
+            retired=timedelta(days=self.keep_retired_days),
+            logs=timedelta(days=self.keep_log_days),
+            progress=timedelta(days=self.keep_progress_days),
+            file_bytes=self.compact_file_megabytes * 2**20,
+            compact_after=timedelta(minutes=self.compact_after_minutes),
         )
 
     @property

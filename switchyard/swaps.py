@@ -240,6 +240,23 @@ class Ledger:
         last = self.last_life(generation)
         return last is not None and last.event is Event.RETIRED
 
+    def is_removed(self, generation: int) -> bool:
+        return generation in self.removed
+
+    @cached_property
+    def removed(self) -> frozenset[int]:
+        """Retired twice without being asked for in between: rows and checkpoint are gone, nobody can have them back."""
+        retired: set[int | None] = set()
+        removed: set[int] = set()
+        for entry in self.entries:
+            if entry.event is Event.REQUESTED:
+                retired.discard(entry.generation)
+            elif entry.event is Event.RETIRED and entry.generation is not None:
+                if entry.generation in retired:
+                    removed.add(entry.generation)
+                retired.add(entry.generation)
+        return frozenset(removed)
+
     def is_lingering(self, generation: int) -> bool:
         last = self.last_life(generation)
         return last is not None and last.event is Event.LINGERING
@@ -304,12 +321,13 @@ def previous_generation(ledger: Ledger, standing: Standing) -> int | None:
 
 
 def find_resumable(ledger: Ledger, standing: Standing, target: Target) -> int | None:
-    """The newest stream with these topics and this join that was active once and is not now."""
+    """The newest stream with these topics and this join that was active once, is not now and was not removed."""
     candidates = [
         generation
         for generation in ledger.generations
         if generation != standing.generation
         and not ledger.is_snapshot(generation)
+        and not ledger.is_removed(generation)
         and ledger.was_active(generation)
         and ledger.requests_of(generation)[0].target == target
     ]
@@ -510,6 +528,20 @@ def is_abandoned(ledger: Ledger, generation: int) -> bool:
 def is_over(ledger: Ledger, generation: int) -> bool:
     """Whether a generation has ended for good: retired, or given up before it was active."""
     return ledger.is_retired(generation) or is_abandoned(ledger, generation)
+
+
+def may_remove(ledger: Ledger, standing: Standing, generation: int, now: datetime, keep: timedelta) -> bool:
+    """Whether a generation has been retired for its keep time, and is neither the way back nor asked for again."""
+    last = ledger.last_life(generation)
+    return (
+        last is not None
+        and last.at <= now - keep
+        and (ledger.was_active(generation) or ledger.is_built(generation))
+        and ledger.is_retired(generation)
+        and not is_abandoned(ledger, generation)
+        and not ledger.is_removed(generation)
+        and generation not in (standing.generation, previous_generation(ledger, standing))
+    )
 
 
 def must_stop(ledger: Ledger, started_for: Request) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from switchyard.tables.store import now_ms
 
-STATISTICS_OF = (pa.types.is_integer, pa.types.is_timestamp)
+STATISTICS_OF = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_floating)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class Folder:
         infos = self.filesystem.get_file_info(selector)
         return sorted(f"{relative}/{info.base_name}" for info in infos if info.extension == "parquet")
 
+    def list_all(self, relative: str = "") -> list[pafs.FileInfo]:
+        """Every file and folder below a folder of the table, with paths that begin at the table."""
+        base = self.full(relative) if relative else self.path
+        return list(self.filesystem.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True)))
+
+    def relative(self, info: pafs.FileInfo) -> str:
+        return str(info.path).removeprefix(self.path).lstrip("/")
+
     def delete_folder(self, relative: str) -> None:
         """Also when somebody is still writing into it: what came while it was removed is removed again."""
         for is_last in (False, False, True):
@@ -81,17 +90,27 @@ def generation_folder(generation: int) -> str:
     return f"generation={generation}"
 
 
-def write_file(folder: Folder, generation: int, rows: pa.Table) -> AddAction:
+def partition_values(generation: int | None) -> dict[str, str | None]:
+    """None stands for a table that is not partitioned."""
+    return {} if generation is None else {"generation": str(generation)}
+
+
+def write_file(folder: Folder, generation: int | None, rows: pa.Table, data_change: bool = True) -> AddAction:
     """Writes rows (without the generation column) as one new file that no commit names yet."""
-    relative = f"{generation_folder(generation)}/part-{uuid.uuid4()}.parquet"
-    folder.filesystem.create_dir(folder.full(generation_folder(generation)), recursive=True)
+    name = f"part-{uuid.uuid4()}.parquet"
+    relative = name if generation is None else f"{generation_folder(generation)}/{name}"
+    if generation is not None:
+        folder.filesystem.create_dir(folder.full(generation_folder(generation)), recursive=True)
     with folder.filesystem.open_output_stream(folder.full(relative)) as sink:
         pq.write_table(rows, sink, compression="snappy")
-    return describe_file(folder, generation, relative)
+    return describe_file(folder, generation, relative, data_change)
 
 
-def describe_file(folder: Folder, generation: int, relative: str) -> AddAction:
-    """The Delta log entry of a written file, with statistics from its footer."""
+def describe_file(folder: Folder, generation: int | None, relative: str, data_change: bool = True) -> AddAction:
+    """The Delta log entry of a written file, with statistics from its footer.
+
+    Without `data_change` its rows were there before, in other files.
+    """
     size = folder.filesystem.get_file_info(folder.full(relative)).size
     with folder.filesystem.open_input_file(folder.full(relative)) as source:
         footer = pq.ParquetFile(source)
@@ -99,15 +118,15 @@ def describe_file(folder: Folder, generation: int, relative: str) -> AddAction:
     return AddAction(
         path=relative,
         size=size,
-        partition_values={"generation": str(generation)},
+        partition_values=partition_values(generation),
         modification_time=now_ms(),
-        data_change=True,
+        data_change=data_change,
         stats=json.dumps(statistics),
     )
 
 
 def footer_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """Row count, and smallest, largest and null count of the integer and timestamp columns."""
+    """Row count, and smallest, largest and null count of the columns of numbers and times."""
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -120,8 +139,9 @@ def footer_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str,
         nulls[column.name] = sum(group.null_count for group in groups)
         valued = [group for group in groups if group.has_min_max]
         if valued:
-            lows[column.name] = _json_value(min(group.min for group in valued))
-            highs[column.name] = _json_value(max(group.max for group in valued))
+            low, high = min(group.min for group in valued), max(group.max for group in valued)
+            if not isinstance(low, float) or (math.isfinite(low) and math.isfinite(high)):
+                lows[column.name], highs[column.name] = _json_value(low), _json_value(high)
     return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
 
 
@@ -131,13 +151,13 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-def remove_file(generation: int, relative: str, size: int) -> RemoveAction:
+def remove_file(generation: int | None, relative: str, size: int, data_change: bool = True) -> RemoveAction:
     return RemoveAction(
         path=relative,
-        data_change=True,
+        data_change=data_change,
         deletion_timestamp=now_ms(),
         size=size,
-        partition_values={"generation": str(generation)},
+        partition_values=partition_values(generation),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,25 +48,16 @@ def report(layout: Layout, progress: Progress) -> None:
     store.append_rows(layout, "progress", [asdict(progress)])
 
 
-def report_again(layout: Layout, last: Progress, now: datetime) -> None:
+def report_again(layout: Layout, last: Progress, at: datetime) -> None:
     """The same position at the newest versions: right for a generation whose rows nobody changes any more."""
-    versions = {f"{name}Version": int(store.open_table(layout, name).version()) for name in BIG_TABLES}
-    nothing = Progress(
-        generation=last.generation,
-        attempt=last.attempt,
-        batchId=last.batchId,
-        at=now,
-        inputRows=0,
-        rowsPerSecond=0.0,
-        batchMs=0,
-        lag=last.lag,
-        **versions,
-        rejectedRows=0,
-        tombstones=0,
-        startOffsets=None,
-        endOffsets=last.endOffsets,
-    )
-    report(layout, nothing)
+    report(layout, repeat_row(last, at, {name: int(store.open_table(layout, name).version()) for name in BIG_TABLES}))
+
+
+def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Progress:
+    """The same position as a heartbeat without a batch, at other versions of the tables."""
+    changed: dict[str, Any] = {f"{name}Version": version for name, version in versions.items()}
+    changed |= {"inputRows": 0, "rowsPerSecond": 0.0, "batchMs": 0, "rejectedRows": 0, "tombstones": 0}
+    return replace(row, at=at, startOffsets=None, **changed)
 
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:

@@ -25,6 +25,9 @@ from switchyard.tables.schemas import PARTITIONED, SCHEMAS
 
 Row = dict[str, Any]
 MOST_RACES = 200
+# Each checkpoint of the log lists the files that were removed in this time, and every reader reads that list. Our own
+# vacuum does not go by it.
+PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 days"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def create_table(layout: Layout, name: str) -> None:
             schema=SCHEMAS[name],
             partition_by=["generation"] if name in PARTITIONED else None,
             mode="error",
+            configuration=PROPERTIES,
         )
     except DeltaError:
         if not DeltaTable.is_deltatable(layout.table(name)):

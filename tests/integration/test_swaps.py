@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
+from switchyard.maintenance import ORDER, Round, vacuum
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swaps import SETTLING, Event, Ledger
 from switchyard.tables import store
@@ -34,6 +39,7 @@ from tests.waiting import eventually
 PAIRS = [("users", "accounts"), ("users-a", "accounts-a"), ("users-b", "accounts-b")]
 
 
+MAINTENANCE_DAG = "switchyard_maintenance"
 AUDITED: set[tuple[int, int]] = set()
 """Epoch and attempt of the active generation when it was last audited"""
 
@@ -387,3 +393,66 @@ def test_rollback_from_airflow(stack: Stack) -> None:
     assert outcome_of(stack, "rollback-regret") is Event.APPLIED
     assert stack.status()["generation"] != before
     assert newest_progress(stack.settings.layout, stack.status()["generation"]) is not None
+
+
+def test_maintenance_and_a_swap_while_500_events_a_second_flow(stack: Stack) -> None:
+    """The DAG compacts what the streams are writing, and a vacuum that spares only seconds runs over and over."""
+    before = stack.status()
+    join_type = "natural" if before["joinType"] != "natural" else "left"
+    tasks = (*ORDER, "report")
+    with busy_topics(stack, before["usersTopic"], before["accountsTopic"]), vacuuming(stack):
+        eventually(lambda: stack.status()["rowsPerSecond"] > 300, 60, 1)
+        stack.api.trigger(MAINTENANCE_DAG, "by-hand", {})
+        eventually(lambda: stack.api.task_state(MAINTENANCE_DAG, "by-hand", "compact") == "running", 60, 0.5)
+        send(stack, "in-maintenance", joinType=join_type)
+        assert outcome_of(stack, "in-maintenance") is Event.APPLIED
+        eventually(lambda: stack.api.run_state(MAINTENANCE_DAG, "by-hand") in ("success", "failed"), 240, 1)
+    states = {task: stack.api.task_state(MAINTENANCE_DAG, "by-hand", task) for task in tasks}
+    assert states == dict.fromkeys(tasks, "success")
+    last = newest_progress(stack.settings.layout, before["generation"])
+    assert last is not None
+    assert (last.attempt, stack.status()["attempt"]) == (before["attempt"], 1)
+    told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["msg"].startswith("maintenance: ")]
+    became = re.match(r"maintenance: (\d+) files became (\d+)", told[-1])
+    assert became is not None
+    assert int(became[1]) > 20 + int(became[2])
+
+
+@contextlib.contextmanager
+def busy_topics(stack: Stack, users_topic: str, accounts_topic: str) -> Iterator[None]:
+    command = [sys.executable, "-m", "switchyard.cli", "demo", "--rate", "500"]
+    demo = subprocess.Popen(
+        [*command, "--users-topic", users_topic, "--accounts-topic", accounts_topic],
+        env=stack.environment,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+        assert demo.poll() is None
+    finally:
+        demo.terminate()
+        demo.wait()
+
+
+@contextlib.contextmanager
+def vacuuming(stack: Stack) -> Iterator[None]:
+    stop, deleted, errors = threading.Event(), [0], []
+
+    def work() -> None:
+        while not stop.wait(2):
+            try:
+                done = vacuum(stack.settings, Round(datetime.now(UTC), timedelta(seconds=15)))
+            except Exception as error:
+                errors.append(repr(error))
+            else:
+                deleted[0] += sum(table["files"] for table in done["tables"])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert errors == []
+    assert deleted[0] > 20

@@ -101,6 +101,11 @@ def test_bad_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureF
     assert "usage: switchyard" in capsys.readouterr().err
 
 
+def test_a_retention_that_is_too_short_is_refused(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["maintain", "--retention-hours", "0.5"]) == 2
+    assert "give 1 or more" in capsys.readouterr().err
+
+
 def test_follow_and_json_exclude_each_other(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "--follow", "--json"]) == 2
 

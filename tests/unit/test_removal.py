@@ -19,6 +19,7 @@ from switchyard.tables.book import DeltaBook
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import check_fence, claim_attempt
 from switchyard.upkeep import clean_up, keep_up
+from tests.specs import make_spec
 
 NOW = datetime.now(UTC)
 RULES = Rules()
@@ -40,20 +41,7 @@ def write(layout: Layout, generation: int) -> None:
     checkpoint = Path(layout.checkpoint(generation), "offsets")
     checkpoint.mkdir(parents=True)
     (checkpoint / "0").write_text("v1")
-    target = TARGETS[generation]
-    keep_spec(
-        layout,
-        GenerationSpec(
-            generation=generation,
-            usersTopic=target.usersTopic,
-            accountsTopic=target.accountsTopic,
-            joinType=target.joinType,
-            start="latest",
-            startOffsets={},
-            readyOffsets={},
-            requestedAt=NOW,
-        ),
-    )
+    keep_spec(layout, make_spec(generation, TARGETS[generation]))
 
 
 def marker(name: str, generation: int, number: int) -> dict[str, str]:

@@ -1,0 +1,191 @@
+"""Compaction of the big tables: executors write few sorted files, the driver commits them in the place of many.
+
+The files keep what the stream relies on: they are sorted by the key that it finds rows by, so that their spans hardly
+overlap; rows of `joined` without an account are in files of their own; none is so large that revising a row is dear.
+The stream goes on meanwhile. A file that it replaces first makes the commit void, and the rest is tried in halves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from switchyard.errors import SwitchyardError
+from switchyard.generations import GenerationSpec, load_spec
+from switchyard.joins import ACCOUNT_KEY, USER_KEY
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.retention import Keeping
+from switchyard.stream.bulk import uri_of
+from switchyard.swaps import Ledger
+from switchyard.tables import files, store
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.compaction import (
+    COMPACTED,
+    LiveFile,
+    choose_files,
+    cut_into_groups,
+    list_files,
+    replace_files,
+)
+from switchyard.tables.schemas import SCHEMAS
+
+FILES_PER_GROUP = 32
+"""So many full files are made by one commit."""
+log = logging.getLogger("switchyard.maintenance")
+
+
+@dataclass(frozen=True)
+class Compacted:
+    table: str
+    generation: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    left_alone: int
+    """Files that the stream has replaced first; the next maintenance looks at them again."""
+
+
+def compact_tables(
+    start_spark: Callable[[], SparkSession], layout: Layout, keeping: Keeping, dry_run: bool = False
+) -> list[Compacted]:
+    """Every big table of every generation that has rows to keep, one after the other."""
+    done = []
+    for spec in specs_to_compact(layout, DeltaBook(layout).ledger()):
+        for name in BIG_TABLES:
+            key = sort_key(name, spec.joinType)
+            chosen = find_files(layout, name, spec.generation, key, keeping)
+            if chosen and dry_run:
+                done.append(_would_become(name, spec.generation, chosen, keeping))
+            elif chosen:
+                work = _Compaction(start_spark(), layout, name, spec.generation, key, keeping.file_bytes)
+                done.append(work.run(chosen))
+    return done
+
+
+def specs_to_compact(layout: Layout, ledger: Ledger) -> list[GenerationSpec]:
+    """Of every generation but the removed: these are about to lose their rows."""
+    specs = [load_spec(layout, generation) for generation in ledger.generations if not ledger.is_removed(generation)]
+    return [spec for spec in specs if spec is not None]
+
+
+def sort_key(name: str, join_type: str) -> list[str]:
+    """What the stream finds rows of a table by."""
+    if name != "joined":
+        return ["partition", "offset"]
+    return ACCOUNT_KEY if join_type == "asof" else USER_KEY
+
+
+def find_files(layout: Layout, name: str, generation: int, key: list[str], keeping: Keeping) -> list[LiveFile]:
+    if not store.has_table(layout, name):
+        return []
+    side = key[0].removesuffix("Partition") if name == "joined" else None
+    live = list_files(store.open_table(layout, name), generation, side)
+    before = datetime.now(UTC) - keeping.compact_after
+    return choose_files(live, keeping.file_bytes, int(before.timestamp() * 1000))
+
+
+def _would_become(name: str, generation: int, chosen: Sequence[LiveFile], keeping: Keeping) -> Compacted:
+    size = sum(file.size for file in chosen)
+    return Compacted(name, generation, len(chosen), count_parts(size, keeping.file_bytes), size, size, 0)
+
+
+def count_parts(size: float, file_bytes: int) -> int:
+    return max(1, round(size / file_bytes))
+
+
+@dataclass(frozen=True)
+class _Compaction:
+    spark: SparkSession
+    layout: Layout
+    name: str
+    generation: int
+    key: list[str]
+    file_bytes: int
+
+    def run(self, chosen: Sequence[LiveFile]) -> Compacted:
+        waiting = cut_into_groups(chosen, FILES_PER_GROUP * self.file_bytes)
+        merged: list[LiveFile] = []
+        written: list[AddAction] = []
+        left_alone, began = 0, time.monotonic()
+        while waiting:
+            group = waiting.pop(0)
+            added = self._merge(group)
+            if added is None:
+                here = self._still_there(group)
+                halves = [half for half in (here[: len(here) // 2], here[len(here) // 2 :]) if len(half) > 1]
+                left_alone += len(group) - sum(map(len, halves))
+                waiting = halves + waiting
+                continue
+            merged += group
+            written += added
+            log.info(
+                "%s of generation %s: %s of %s files became %s after %.0f s",
+                *(self.name, self.generation, len(merged), len(chosen), len(written), time.monotonic() - began),
+            )
+        before, after = sum(file.size for file in merged), sum(action.size for action in written)
+        return Compacted(self.name, self.generation, len(merged), len(written), before, after, left_alone)
+
+    def _merge(self, group: Sequence[LiveFile]) -> list[AddAction] | None:
+        """The files that took the place of a group; None when one of the group has gone meanwhile."""
+        if len(self._still_there(group)) < len(group):
+            return None
+        folder = files.Folder.at(self.layout.table(self.name))
+        relative = f"{files.generation_folder(self.generation)}/{COMPACTED}{uuid.uuid4()}"
+        try:
+            for number, (rows, size) in enumerate(self._parts(folder, group)):
+                self._write(rows, count_parts(size, self.file_bytes), folder, f"{relative}-{number}")
+            added = self._describe(folder, relative, sum(file.rows for file in group))
+        except Exception:
+            self._discard(folder, relative)
+            raise
+        if replace_files(self.layout, self.name, self.generation, group, added):
+            return added
+        self._discard(folder, relative)
+        return None
+
+    def _describe(self, folder: files.Folder, relative: str, rows: int) -> list[AddAction]:
+        paths = [path for number in range(2) for path in folder.list_parquet(f"{relative}-{number}")]
+        written = [files.describe_file(folder, self.generation, path, data_change=False) for path in paths]
+        counts = {action.path: json.loads(action.stats)["numRecords"] for action in written}
+        if sum(counts.values()) != rows:
+            raise SwitchyardError(
+                f"{self.name} of generation {self.generation}: {rows} rows became {sum(counts.values())}; "
+                "nothing was changed"
+            )
+        return [action for action in written if counts[action.path]]
+
+    def _discard(self, folder: files.Folder, relative: str) -> None:
+        for number in range(2):
+            folder.delete_folder(f"{relative}-{number}")
+
+    def _parts(self, folder: files.Folder, group: Sequence[LiveFile]) -> list[tuple[DataFrame, float]]:
+        """The rows of a group with about the bytes they take; of `joined`, those without an account apart."""
+        fields = [field for field in SCHEMAS[self.name] if field.name != "generation"]
+        schema = from_arrow_schema(pa.schema(fields))
+        rows = self.spark.read.schema(schema).parquet(*[uri_of(folder, file.path) for file in group])
+        size, count = sum(file.size for file in group), sum(file.rows for file in group)
+        lonely = sum(file.lonely_rows for file in group) if self.name == "joined" else 0
+        share = lonely / max(1, count)
+        is_lonely = F.col("accountOffset").isNull() if self.name == "joined" else F.lit(False)
+        parts = [(rows.where(~is_lonely), size * (1 - share)), (rows.where(is_lonely), size * share)]
+        return [part for part, there in zip(parts, (count > lonely, lonely > 0), strict=True) if there]
+
+    def _write(self, rows: DataFrame, parts: int, folder: files.Folder, relative: str) -> None:
+        ordered = rows.repartitionByRange(parts, *self.key) if parts > 1 else rows.coalesce(1)
+        ordered.sortWithinPartitions(*self.key).write.parquet(uri_of(folder, relative))
+
+    def _still_there(self, group: Sequence[LiveFile]) -> list[LiveFile]:
+        live = {file.path for file in list_files(store.open_table(self.layout, self.name), self.generation)}
+        return [file for file in group if file.path in live]

@@ -1,0 +1,144 @@
+"""Fewer and larger files with the same rows: which files to merge, and the commit that puts others in their place.
+
+The commit is made only while every file it takes away is still there. Appends of others do not matter to it, and a
+stream that has replaced one of the files meanwhile wins: nothing is committed, and the caller looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from switchyard.layout import Layout
+from switchyard.tables import files, store
+
+COMPACTED = "compact-"
+"""How the folders begin that compaction writes to."""
+MOST_OVERLAPS = 4
+"""A full file that more than so many others reach into is sorted again with them."""
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A live file, and the span of the key that the stream finds its rows by."""
+
+    path: str
+    size: int
+    rows: int
+    written: int
+    """Milliseconds since 1970."""
+    partitions: tuple[int, int] = (0, 0)
+    offsets: tuple[int, int] = (0, 0)
+    lonely_rows: int = 0
+
+    @property
+    def is_seam(self) -> bool:
+        """Compaction cut it across two partitions: its span reaches far, its rows do not. There is one for each cut."""
+        return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
+
+
+def list_files(table: DeltaTable, generation: int | None, side: str | None = None) -> list[LiveFile]:
+    """The files of a generation (None: of a table without any) with the span of `<side>Partition`, `<side>Offset`."""
+    live = pa.table(table.get_add_actions(flatten=True))
+    if generation is not None:
+        live = live.filter(pc.equal(live["partition.generation"], generation))
+    prefix = f"{side}P" if side else "p", f"{side}O" if side else "o"
+    partition, offset = f"{prefix[0]}artition", f"{prefix[1]}ffset"
+    names = {
+        "path": "path",
+        "size": "size_bytes",
+        "rows": "num_records",
+        "written": "modification_time",
+        "first_partition": f"min.{partition}",
+        "last_partition": f"max.{partition}",
+        "first_offset": f"min.{offset}",
+        "last_offset": f"max.{offset}",
+        "lonely": "null_count.accountOffset",
+    }
+    columns = {key: _column(live, name) for key, name in names.items()}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        LiveFile(
+            row["path"],
+            row["size"],
+            row["rows"] or 0,
+            _milliseconds(row["written"]),
+            (row["first_partition"] or 0, row["last_partition"] or 0),
+            (row["first_offset"] or 0, row["last_offset"] or 0),
+            row["lonely"] or 0,
+        )
+        for row in rows
+    ]
+
+
+def _column(live: pa.Table, name: str) -> list[object]:
+    return list(live[name].to_pylist()) if name in live.column_names else [None] * live.num_rows
+
+
+def _milliseconds(value: datetime | int) -> int:
+    return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
+
+
+def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: int) -> list[LiveFile]:
+    """Files worth merging, in the order of their keys: small ones, and full ones that lie across each other.
+
+    What was written just now is left alone: the stream is most likely to replace it itself.
+    """
+    settled = [file for file in live if file.written <= written_before]
+    small = [file for file in settled if file.size < target_bytes / 2]
+    full = [file for file in settled if file.size >= target_bytes / 2 and not file.is_seam]
+    crowded = [file for file, count in zip(full, count_overlaps(full), strict=True) if count > MOST_OVERLAPS]
+    chosen = crowded + (small if len(small) > 1 else [])
+    return sorted(chosen, key=lambda file: (file.partitions, file.offsets, file.path)) if len(chosen) > 1 else []
+
+
+def count_overlaps(live: Sequence[LiveFile]) -> list[int]:
+    """For each file, how many others have keys within its span."""
+    if not live:
+        return []
+    first, last = (np.array([file.partitions[end] for file in live]) for end in (0, 1))
+    low, high = (np.array([file.offsets[end] for file in live]) for end in (0, 1))
+    return [
+        int(np.sum((first <= last[i]) & (last >= first[i]) & (low <= high[i]) & (high >= low[i]))) - 1
+        for i in range(len(live))
+    ]
+
+
+def cut_into_groups(chosen: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFile]]:
+    """Neighbours together, each group small enough that a lost race costs little."""
+    groups: list[list[LiveFile]] = []
+    size = 0
+    for file in chosen:
+        if not groups or size + file.size > most_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return [group for group in groups if len(group) > 1]
+
+
+def replace_files(
+    layout: Layout,
+    name: str,
+    generation: int | None,
+    gone: Sequence[LiveFile],
+    added: Sequence[AddAction],
+    data_change: bool = False,
+) -> bool:
+    """Puts files in the place of others in one commit; False when one of these is no longer there."""
+    removed = [files.remove_file(generation, file.path, file.size, data_change) for file in gone]
+
+    def decide(table: DeltaTable) -> store.Change | None:
+        live = set(pa.table(table.get_add_actions())["path"].to_pylist())
+        if not all(file.path in live for file in gone):
+            return None
+        return store.Change(added=added, removed=removed)
+
+    return store.transact(layout, name, decide) is not None

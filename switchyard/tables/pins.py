@@ -1,0 +1,55 @@
+"""The versions of the big tables that progress rows name: they stay readable for as long as somebody may open them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from switchyard.layout import BIG_TABLES, Layout, batch_app_id
+from switchyard.tables import store
+from switchyard.tables.progress import newest_progress, repeat_row, report
+
+TICK = timedelta(microseconds=1)
+
+
+def read_pins(layout: Layout, generations: Collection[int], since: datetime) -> dict[str, set[int]]:
+    """By table: the versions of each generation's newest row, and of all rows that were written since a moment."""
+    recent = pc.field("generation").isin(list(generations)) & (pc.field("at") >= since)
+    rows = store.read_arrow(layout, "progress", where=recent, columns=[f"{name}Version" for name in BIG_TABLES])
+    newest = [row for row in (newest_progress(layout, generation) for generation in generations) if row]
+    return {
+        name: {*pc.unique(rows[f"{name}Version"]).to_pylist(), *(row.version_of(name) for row in newest)}
+        for name in BIG_TABLES
+    }
+
+
+def last_batches(layout: Layout, generations: Collection[int]) -> dict[int, datetime | None]:
+    """When each generation last reported a batch; None when it has not yet."""
+    is_batch = pc.field("generation").isin(list(generations)) & pc.field("startOffsets").is_valid()
+    rows = store.read_arrow(layout, "progress", where=is_batch, columns=["generation", "at"])
+    latest = pa.table(rows).group_by("generation").aggregate([("at", "max")])
+    found = dict(zip(latest["generation"].to_pylist(), latest["at_max"].to_pylist(), strict=True))
+    return {generation: found.get(generation) for generation in generations}
+
+
+def renew_pin(layout: Layout, generation: int) -> bool:
+    """Names the present versions for a retired generation, so that old ones need not be kept for it.
+
+    Its rows are the same at both, unless its driver died in the middle of a batch: then the old versions stay named
+    until the batch is replayed. The row is dated as the one that it repeats: nobody was heard of.
+    """
+    last = newest_progress(layout, generation)
+    if last is None:
+        return False
+    tables = {name: store.open_table(layout, name) for name in BIG_TABLES}
+    written = [table.transaction_version(batch_app_id(generation)) for table in tables.values()]
+    if any(batch is not None and batch > last.batchId for batch in written):
+        return False
+    versions = {name: int(table.version()) for name, table in tables.items()}
+    if versions == last.versions():
+        return False
+    report(layout, repeat_row(last, last.at + TICK, versions))
+    return True

@@ -1,0 +1,91 @@
+"""Folding progress: the audit must not be able to tell, whatever was reported twice, broken or out of order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchyard.offsets import to_json
+from switchyard.tables.folding import fold_progress
+from switchyard.tables.schemas import PROGRESS
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+SCHEMA = pa.schema([field for field in PROGRESS if field.name != "generation"])
+Row = dict[str, object]
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> list[Row]:
+    """Batches in order over some attempts, with heartbeats, repetitions and now and then a break in the chain."""
+    rows: list[Row] = []
+    end = attempt = 0
+    for batch in range(draw(st.integers(0, 12))):
+        start = end + draw(st.sampled_from([0, 0, 0, 0, 5]))
+        end = start + draw(st.integers(0, 9))
+        for _ in range(draw(st.integers(1, 2))):
+            attempt += draw(st.integers(0, 1))
+            rows.append(report(attempt, batch, len(rows), to_json({"t": {0: start}}), to_json({"t": {0: end}})))
+        if draw(st.booleans()):
+            rows.append(report(attempt, batch, len(rows), None, to_json({"t": {0: end}})))
+    return rows
+
+
+def report(attempt: int, batch: int, second: int, start: str | None, end: str) -> Row:
+    counted = batch + 1 if start else 0
+    return {
+        "attempt": attempt,
+        "batchId": batch,
+        "at": NOW + timedelta(seconds=second),
+        "inputRows": counted,
+        "rowsPerSecond": float(counted),
+        "batchMs": counted,
+        "rejectedRows": counted,
+        "tombstones": counted,
+        "startOffsets": start,
+        "endOffsets": end,
+        **dict.fromkeys(("usersVersion", "accountsVersion", "joinedVersion", "rejectsVersion"), second),
+    }
+
+
+def account(rows: list[Row]) -> tuple[list[object], list[tuple[object, object]], object]:
+    """What the audit asks: the sums, the breaks with what is on both sides, and the end."""
+    by_batch = {row["batchId"]: row for row in sorted(rows, key=lambda row: str(row["at"])) if row["startOffsets"]}
+    chain = [by_batch[batch] for batch in sorted(by_batch)]  # type: ignore[type-var]
+    sums: list[object] = [sum(row[name] for row in chain) for name in ("inputRows", "rejectedRows", "tombstones")]  # type: ignore[misc]
+    links = [(before["endOffsets"], row["startOffsets"]) for before, row in pairwise(chain)]
+    return sums, [link for link in links if link[0] != link[1]], chain[-1]["endOffsets"] if chain else None
+
+
+@given(reports(), st.integers(0, 40))
+def test_a_last_batch_that_is_replayed_later_counts_once(rows: list[Row], first: int) -> None:
+    batches = [row for row in rows if row["startOffsets"]]
+    if not batches:
+        return
+    again = {**batches[-1], "at": NOW + timedelta(hours=1)}
+    folded = fold_progress(pa.Table.from_pylist(rows, schema=SCHEMA), NOW + timedelta(seconds=first)).to_pylist()
+    assert account([*folded, again]) == account([*rows, again])
+
+
+@given(reports(), st.integers(0, 40), st.integers(0, 40), st.randoms())
+def test_folding_changes_nothing_that_is_asked(rows: list[Row], first: int, more: int, shuffle: object) -> None:
+    shuffled = list(rows)
+    shuffle.shuffle(shuffled)  # type: ignore[attr-defined]
+    once = fold_progress(pa.Table.from_pylist(shuffled, schema=SCHEMA), NOW + timedelta(seconds=first))
+    twice = fold_progress(once, NOW + timedelta(seconds=first + more))
+    for folded in (once.to_pylist(), twice.to_pylist()):
+        assert account(folded) == account(rows)
+        newest = max(rows, key=lambda row: (row["attempt"], row["at"]), default=None)
+        found = max(folded, key=lambda row: (row["attempt"], row["at"]), default=None)
+        if newest and found:
+            same = ("attempt", "batchId", "at", "endOffsets", "usersVersion")
+            assert [newest[name] for name in same] == [found[name] for name in same]
+        else:
+            assert folded == []
+    recent = [row for row in rows if row["at"] >= NOW + timedelta(seconds=first)]  # type: ignore[operator]
+    assert all({**row, "lag": None} in once.to_pylist() for row in recent)
+    old = [row for row in once.to_pylist() if row["at"] < NOW + timedelta(seconds=first)]
+    assert len(old) <= 3 + len(account(rows)[1])

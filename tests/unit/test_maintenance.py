@@ -1,0 +1,440 @@
+"""The steps of maintenance on real Delta tables: nothing that is needed goes, everything else does."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from switchyard import protocol, swaps
+from switchyard.errors import InputError, SwitchyardError
+from switchyard.generations import keep_spec, load_spec
+from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
+from switchyard.maintenance import Round, describe, retire_rows, start_round, summarise, tend_small_tables, vacuum
+from switchyard.settings import Settings
+from switchyard.swaps import Event, Ledger, Rules, Standing, Target
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.compaction import list_files, replace_files
+from switchyard.tables.files import write_file
+from switchyard.tables.logs import tell
+from switchyard.tables.names import newest_rows
+from switchyard.tables.pins import renew_pin
+from switchyard.tables.progress import Progress, batches, newest_progress, report
+from switchyard.tables.small import merge_small, shorten_logs, shorten_progress
+from switchyard.tables.writer import Revision, TableWriter, claim_attempt
+from tests.specs import make_spec
+
+NOW = datetime.now(UTC)
+LATER = NOW + timedelta(days=8)
+HOUR = timedelta(hours=1)
+AT_ONCE = Rules(dwell=timedelta(), linger=timedelta())
+ASKED = Round(LATER, HOUR)
+
+
+def target_of(generation: int) -> Target:
+    return Target("users", f"accounts-{generation}", "left")
+
+
+def activate(book: DeltaBook, generation: int) -> None:
+    """Makes a generation active; the one before retires at once."""
+
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return generation, target_of(generation), "latest"
+
+    before, now = book.standing().generation, datetime.now(UTC)
+    request = protocol.request(book, f"s{generation}", choose=choose, requested_by="test", now=now, rules=AT_ONCE)
+    for event in (Event.STARTING, Event.READY):
+        protocol.note(book, request.entry(event))
+    assert protocol.try_flip(book, request.swapId, now, AT_ONCE)
+    protocol.settle_due(book, now)
+    if before is not None:
+        later = datetime.now(UTC)
+        assert protocol.try_retire(book, before, "", later, AT_ONCE, lambda _: later)
+
+
+def begin(layout: Layout, generation: int) -> TableWriterSet:
+    keep_spec(layout, make_spec(generation, target_of(generation)))
+    Path(layout.checkpoint(generation)).mkdir(parents=True)
+    return TableWriterSet(layout, generation)
+
+
+class TableWriterSet:
+    """A generation that commits one user and one account row in each batch and reports it."""
+
+    def __init__(self, layout: Layout, generation: int) -> None:
+        self.layout, self.generation = layout, generation
+        self.attempt = claim_attempt(layout, generation)
+        self.writers = {name: TableWriter(layout, name, generation, self.attempt) for name in BIG_TABLES}
+
+    def commit(self, batch_id: int, tables: tuple[str, ...] = ("users", "accounts")) -> None:
+        for name in tables:
+            row = {"userId": f"u{batch_id}", "ts": NOW, "topic": name, "partition": 0, "offset": batch_id}
+            rows = store.rows_to_arrow(name, [row | {"generation": self.generation}])
+            writer = self.writers[name]
+            writer.commit(batch_id, lambda _, rows=rows, writer=writer: Revision([writer.write(rows)]))  # type: ignore[misc]
+
+    def report(self, batch_id: int, at: datetime, is_batch: bool = True) -> None:
+        versions = {f"{name}Version": writer.version for name, writer in self.writers.items()}
+        start = f'{{"users": {{"0": {batch_id}}}}}' if is_batch else None
+        end = f'{{"users": {{"0": {batch_id + 1}}}}}'
+        count = 2 if is_batch else 0
+        report(
+            self.layout,
+            Progress(
+                self.generation, self.attempt, batch_id, at, count, 5.0, 7, 0, **versions,
+                rejectedRows=0, tombstones=0, startOffsets=start, endOffsets=end,
+            ),
+        )  # fmt: skip
+
+
+def offsets(layout: Layout, name: str, generation: int, version: int | None = None) -> list[int]:
+    return sorted(row["offset"] for row in store.read_rows(layout, name, generation=generation, version=version))
+
+
+def on_disk(layout: Layout, name: str) -> set[str]:
+    root = Path(layout.table(name))
+    return {str(path.relative_to(root)) for path in root.rglob("*.parquet") if "_delta_log" not in path.parts}
+
+
+def merge_users(layout: Layout, generation: int) -> bool:
+    """As compaction does it, without Spark."""
+    writer = TableWriter(layout, "users", generation, 99)
+    table = store.open_table(layout, "users")
+    live = list_files(table, generation)
+    rows = store.read_snapshot(table, "users", generation=generation).drop_columns("generation")
+    return replace_files(layout, "users", generation, live, [write_file(writer.folder, generation, rows, False)])
+
+
+@pytest.fixture
+def settings(layout: Layout) -> Settings:
+    return Settings(root=layout.root)
+
+
+def test_the_retention_has_a_lower_bound(settings: Settings) -> None:
+    with pytest.raises(InputError, match="too short"):
+        start_round(settings, 0.5)
+    assert start_round(settings).retention == timedelta(hours=24)
+    assert start_round(settings, 2, dry_run=True).dry_run
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        Settings(vacuum_retention_hours=0.9)
+
+
+def test_on_an_empty_installation_there_is_nothing_to_do(settings: Settings) -> None:
+    results = {"retire_rows": retire_rows(settings, ASKED), "small_tables": tend_small_tables(settings, ASKED)}
+    summary = summarise(results | {"vacuum": vacuum(settings, ASKED)})
+    assert (summary["filesBefore"], summary["filesDeleted"], summary["generationsRemoved"]) == (0, 0, [])
+    assert "0 files became 0" in describe(summary, dry_run=False)
+
+
+def test_a_retired_generation_goes_after_its_keep_time_but_not_the_way_back(layout: Layout, settings: Settings) -> None:
+    book = DeltaBook(layout)
+    for generation in (1, 2, 3):
+        begin(layout, generation).commit(0)
+        activate(book, generation)
+    assert retire_rows(settings, Round(NOW + timedelta(days=6), HOUR))["generations"] == []
+    assert retire_rows(settings, replace(ASKED, dry_run=True))["generations"] == [1]
+    assert load_spec(layout, 1) is not None
+    assert retire_rows(settings, ASKED) == {"generations": [1], "files": 2}
+    assert [offsets(layout, "users", generation) for generation in (1, 2, 3)] == [[], [0], [0]]
+    assert [load_spec(layout, generation) is None for generation in (1, 2, 3)] == [True, False, False]
+    assert not Path(layout.checkpoint(1)).exists()
+    assert Path(layout.checkpoint(2)).exists()
+    assert swaps.find_resumable(book.ledger(), book.standing(), target_of(1)) is None
+    assert swaps.find_resumable(book.ledger(), book.standing(), target_of(2)) == 2
+    assert [(e.event, e.generation) for e in book.ledger().entries][-1] == (Event.RETIRED, 1)
+    assert retire_rows(settings, ASKED) == {"generations": [], "files": 0}
+
+
+def test_who_dies_in_a_removal_leaves_the_rest_to_the_next_round(
+    layout: Layout, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for generation in (1, 2, 3):
+        begin(layout, generation).commit(0)
+        activate(DeltaBook(layout), generation)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("switchyard.maintenance.remove_checkpoint", die)
+        with pytest.raises(KeyboardInterrupt):
+            retire_rows(settings, ASKED)
+    assert load_spec(layout, 1) is not None
+    assert retire_rows(settings, ASKED)["generations"] == [1]
+    assert load_spec(layout, 1) is None
+
+
+def test_a_generation_that_is_asked_for_again_is_not_removed(layout: Layout, settings: Settings) -> None:
+    book = DeltaBook(layout)
+    for generation in (1, 2, 3):
+        begin(layout, generation).commit(0)
+        activate(book, generation)
+
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return 1, target_of(1), "resume"
+
+    protocol.request(book, "again", choose=choose, requested_by="test", now=NOW, rules=AT_ONCE)
+    assert not protocol.try_remove(book, 1, LATER, timedelta())
+    assert retire_rows(settings, ASKED)["generations"] == []
+    assert offsets(layout, "users", 1) == [0]
+
+
+def test_a_commit_in_the_place_of_a_file_that_is_gone_is_void(layout: Layout) -> None:
+    writing = begin(layout, 1)
+    writing.commit(0)
+    writing.commit(1)
+    live = list_files(store.open_table(layout, "users"), 1)
+    assert merge_users(layout, 1)
+    merged = store.read_snapshot(store.open_table(layout, "users"), "users").drop_columns("generation")
+    before = store.open_table(layout, "users").version()
+    added = [write_file(writing.writers["users"].folder, 1, merged, False)]
+    assert not replace_files(layout, "users", 1, live, added)
+    assert store.open_table(layout, "users").version() == before
+    assert offsets(layout, "users", 1) == [0, 1]
+
+
+def test_a_stream_that_replaces_files_and_compaction_never_lose_or_double_a_row(layout: Layout) -> None:
+    """The writer rewrites the file of an older row in each batch, as natural does, against a compaction in a loop."""
+    writing, stop, merged, lost = begin(layout, 1), threading.Event(), [0], [0]
+    writer = writing.writers["users"]
+
+    def compact() -> None:
+        while not stop.is_set():
+            done = merge_users(layout, 1)
+            merged[0] += done
+            lost[0] += not done
+
+    def revise(table: DeltaTable) -> Revision:
+        from switchyard.tables import files
+        from switchyard.tables.removal import generation_files
+
+        path, size = generation_files(table, 1)[0]
+        kept = writer.folder.read(path)
+        return Revision([writer.write(kept)], [files.remove_file(1, path, size)])
+
+    writing.commit(0)
+    thread = threading.Thread(target=compact)
+    thread.start()
+    try:
+        for batch_id in range(1, 60, 2):
+            writing.commit(batch_id, ("users",))
+            writer.commit(batch_id + 1, revise)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert offsets(layout, "users", 1) == [0, *range(1, 60, 2)]
+    assert merged[0] > 0
+    assert lost[0] > 0
+
+
+def test_vacuum_keeps_what_progress_names_and_takes_the_rest(layout: Layout, settings: Settings) -> None:
+    book = DeltaBook(layout)
+    writing = begin(layout, 1)
+    activate(book, 1)
+    for batch_id in range(3):
+        writing.commit(batch_id)
+    writing.report(2, NOW)
+    pinned = writing.writers["users"].version
+    assert merge_users(layout, 1)
+    small = on_disk(layout, "users")
+    vacuum(settings, ASKED)
+    assert on_disk(layout, "users") == small
+    assert offsets(layout, "users", 1, pinned) == [0, 1, 2]
+    writing.commit(3)
+    writing.report(3, LATER - timedelta(hours=2))
+    found = vacuum(settings, replace(ASKED, dry_run=True))
+    assert on_disk(layout, "users") > small
+    done = vacuum(settings, ASKED)
+    for tables in (found["tables"], done["tables"]):
+        assert {table["table"]: table["files"] for table in tables if table["files"]} == {"users": 3}
+    assert len(on_disk(layout, "users")) == 2
+    assert offsets(layout, "users", 1) == [0, 1, 2, 3]
+    assert sorted(row["offset"] for row in newest_rows(layout, "users_ui", 10)) == [0, 1, 2, 3]
+    assert vacuum(settings, ASKED)["tables"][0]["files"] == 0
+
+
+def test_a_version_that_a_reader_may_have_opened_in_the_retention_stays(layout: Layout, settings: Settings) -> None:
+    """The stream was idle for days; its next batch came a moment before the vacuum."""
+    activate(DeltaBook(layout), 1)
+    writing = begin(layout, 1)
+    writing.commit(0)
+    writing.commit(1)
+    opened = writing.writers["users"].version
+    writing.report(1, NOW)
+    writing.report(1, LATER - timedelta(minutes=5), is_batch=False)
+    assert merge_users(layout, 1)
+    writing.commit(2)
+    writing.report(2, LATER - timedelta(seconds=1))
+    vacuum(settings, ASKED)
+    assert offsets(layout, "users", 1, opened) == [0, 1]
+
+
+def test_files_of_a_batch_under_way_stay_and_those_of_dead_attempts_go(layout: Layout, settings: Settings) -> None:
+    activate(DeltaBook(layout), 1)
+    writing = begin(layout, 1)
+    writing.commit(0)
+    writing.report(0, NOW - timedelta(days=1))
+    leavings = ["generation=1/bulk-1-1/part-0.parquet", "_revised/1-1-1/part-0.parquet"]
+    root = Path(layout.table("users"))
+    for relative in leavings:
+        (root / relative).parent.mkdir(parents=True)
+        (root / relative).write_bytes(b"x")
+    vacuum(settings, ASKED)
+    assert on_disk(layout, "users") >= set(leavings)
+    writing.report(1, LATER)
+    vacuum(settings, ASKED)
+    assert not on_disk(layout, "users") & set(leavings)
+    assert not (root / "generation=1/bulk-1-1").exists()
+    assert offsets(layout, "users", 1) == [0]
+
+
+def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Settings) -> None:
+    begin(layout, 1).commit(0)
+    for path in on_disk(layout, "users"):
+        (Path(layout.table("users")) / path).unlink()
+    with pytest.raises(SwitchyardError, match="the table users names 1 files that its folder does not have"):
+        vacuum(settings, ASKED)
+
+
+def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
+    book, open_before = DeltaBook(layout), DeltaBook(layout)
+    activate(book, 1)
+    book.change(lambda standing: swaps.bar(standing, 4))
+    writing = begin(layout, 1)
+    for batch_id in range(12):
+        writing.commit(batch_id)
+        writing.report(batch_id, NOW + timedelta(seconds=batch_id))
+    standing = book.standing()
+    first = vacuum(settings, ASKED)
+    writing.commit(12)
+    writing.report(12, NOW + timedelta(seconds=12))
+    versions = {name: writer.version for name, writer in writing.writers.items()}
+    writing.commit(13)
+    second = vacuum(settings, ASKED)
+    assert sum(table["log_files"] for table in [*first["tables"], *second["tables"]]) > 20
+    assert not (Path(layout.table("users")) / "_delta_log" / "00000000000000000000.json").exists()
+    for name in ("users", "accounts"):
+        table = DeltaTable(layout.table(name))
+        assert table.transaction_version(batch_app_id(1)) == 13
+        assert table.transaction_version(attempt_app_id(1)) == writing.attempt
+        assert offsets(layout, name, 1, versions[name]) == list(range(13))
+    assert DeltaBook(layout).standing() == book.standing() == open_before.standing() == standing
+    writing.commit(11)
+    writing.commit(14)
+    assert offsets(layout, "users", 1) == list(range(15))
+    assert claim_attempt(layout, 1) == writing.attempt + 1
+
+
+def test_a_retired_generation_is_read_at_present_versions_and_holds_no_log(layout: Layout, settings: Settings) -> None:
+    old, new = begin(layout, 1), None
+    activate(DeltaBook(layout), 1)
+    old.commit(0)
+    old.report(0, NOW)
+    new = begin(layout, 2)
+    activate(DeltaBook(layout), 2)
+    for batch_id in range(3):
+        new.commit(batch_id)
+        new.report(batch_id, NOW)
+    last = newest_progress(layout, 1)
+    assert last is not None
+    vacuum(settings, ASKED)
+    renewed = newest_progress(layout, 1)
+    assert renewed is not None
+    assert renewed.usersVersion == DeltaTable(layout.table("users")).version() > last.usersVersion
+    assert renewed.at - last.at < timedelta(seconds=1)
+    assert (renewed.batchId, renewed.endOffsets, renewed.startOffsets) == (0, last.endOffsets, None)
+    assert offsets(layout, "users", 1, renewed.usersVersion) == [0]
+    assert not renew_pin(layout, 1)
+
+
+def test_a_generation_that_ended_in_the_middle_of_a_batch_keeps_its_versions(layout: Layout) -> None:
+    writing = begin(layout, 1)
+    writing.commit(0)
+    writing.report(0, NOW)
+    writing.commit(1, ("users",))
+    assert not renew_pin(layout, 1)
+
+
+def test_the_history_is_merged_under_an_open_book(layout: Layout) -> None:
+    book = DeltaBook(layout)
+    for generation in (1, 2, 3):
+        activate(book, generation)
+    before = book.ledger()
+    assert merge_small(layout, "swap_history", dry_run=True).files_before > 5
+    done = merge_small(layout, "swap_history")
+    assert (done.files_after, done.rows_removed) == (1, 0)
+    assert len(DeltaTable(layout.table("swap_history")).file_uris()) == 1
+    assert book.ledger() == DeltaBook(layout).ledger() == before
+    activate(book, 4)
+    assert book.ledger().entries[: len(before.entries)] == before.entries
+    assert DeltaBook(layout).ledger() == book.ledger()
+
+
+def test_lines_that_are_written_while_logs_are_merged_stay(layout: Layout) -> None:
+    stop = threading.Event()
+    written = [0]
+
+    def write() -> None:
+        while not stop.is_set():
+            tell(layout, f"line {written[0]}")
+            written[0] += 1
+
+    tell(layout, "before")
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        merged = [shorten_logs(layout, NOW - HOUR) for _ in range(10)]
+    finally:
+        stop.set()
+        thread.join(60)
+    assert max(done.files_before for done in merged) > 1
+    lines = [row["msg"] for row in store.read_rows(layout, "logs")]
+    assert sorted(lines) == sorted(["before", *(f"line {number}" for number in range(written[0]))])
+
+
+def test_old_lines_go(layout: Layout) -> None:
+    for days in (40, 20, 1):
+        store.append_rows(layout, "logs", [{"ts": NOW - timedelta(days=days), "level": "INFO", "msg": str(days)}])
+    done = shorten_logs(layout, NOW - timedelta(days=30))
+    assert (done.files_before, done.files_after, done.rows_removed) == (3, 1, 1)
+    assert [row["msg"] for row in newest_rows(layout, "orchestrator_logs", 9)] == ["20", "1"]
+
+
+def test_progress_is_folded_and_the_newest_row_stays(layout: Layout) -> None:
+    writing = begin(layout, 1)
+    for batch_id in range(6):
+        writing.report(batch_id, NOW + timedelta(seconds=10 * batch_id))
+        writing.report(batch_id, NOW + timedelta(seconds=10 * batch_id + 5), is_batch=False)
+    newest, before = newest_progress(layout, 1), batches(layout, 1)
+    done = shorten_progress(layout, 1, NOW + timedelta(seconds=40))
+    assert (done.files_before, done.files_after) == (12, 1)
+    after = batches(layout, 1)
+    assert [row.batchId for row in after] == [3, 4, 5]
+    assert sum(row.inputRows for row in after) == sum(row.inputRows for row in before)
+    assert (after[0].startOffsets, after[0].endOffsets) == (before[0].startOffsets, before[3].endOffsets)
+    assert after[1].startOffsets == after[0].endOffsets
+    assert newest_progress(layout, 1) == newest
+    shorten_progress(layout, 1, LATER)
+    assert [(row.batchId, row.inputRows) for row in batches(layout, 1)] == [(4, 10), (5, 2)]
+    assert newest_progress(layout, 1) == newest
+    assert shorten_progress(layout, 1, None).rows_removed == 3
+    assert newest_progress(layout, 1) is None
+
+
+def test_progress_of_generations_that_are_over_goes(layout: Layout, settings: Settings) -> None:
+    book = DeltaBook(layout)
+    for generation in (1, 2, 3):
+        writing = begin(layout, generation)
+        activate(book, generation)
+        writing.commit(0)
+        writing.report(0, NOW)
+    retire_rows(settings, ASKED)
+    tended = {table["table"]: table for table in tend_small_tables(settings, ASKED)["tables"]}
+    assert tended["progress"]["rows_removed"] == 1
+    assert [newest_progress(layout, generation) is None for generation in (1, 2, 3)] == [True, False, False]
+    assert asdict(batches(layout, 3)[0])["inputRows"] == 2
