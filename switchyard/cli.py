@@ -169,8 +169,9 @@ def run_status(settings: Settings, options: argparse.Namespace) -> int:
 
 def run_health(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.inspection import inspect_all
+    from switchyard.local.kafka_settings import find_kafka
 
-    verdicts = inspect_all(settings, {"bootstrap.servers": settings.bootstrap})
+    verdicts = inspect_all(settings, find_kafka(settings))
     if options.json:
         rows = [{"check": verdict.check, "level": verdict.level, "text": verdict.text} for verdict in verdicts]
         print_json({"healthy": not any(verdict.is_incident for verdict in verdicts), "checks": rows})
@@ -316,9 +317,10 @@ def run_forget(settings: Settings, options: argparse.Namespace) -> int:
 
 def run_demo(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.kafka.demo import produce_demo
+    from switchyard.local.kafka_settings import find_kafka
 
     sent = produce_demo(
-        {"bootstrap.servers": settings.bootstrap},
+        find_kafka(settings),
         users_topic=options.users_topic or settings.users_topic,
         accounts_topic=options.accounts_topic or settings.accounts_topic,
         rate=options.rate,

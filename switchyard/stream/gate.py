@@ -26,6 +26,7 @@ from switchyard.stream.audit import read_at
 from switchyard.stream.changes import ROW_SCHEMA
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
 from switchyard.stream.forgotten_frames import keep_remembered
+from switchyard.stream.query import kafka_options
 from switchyard.tables import store
 from switchyard.tables.forgotten import Marks, read_marks
 from switchyard.tables.progress import Progress, batches, newest_progress
@@ -136,7 +137,7 @@ def _read_topic(
     starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
     records = (
         spark.read.format("kafka")
-        .options(**{f"kafka.{name}": value for name, value in kafka.items()})
+        .options(**kafka_options(kafka))
         .options(
             assign=json.dumps({topic: sorted(ends)}),
             startingOffsets=json.dumps({topic: starts}),
