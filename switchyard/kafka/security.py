@@ -57,7 +57,6 @@ _FAMILY = re.compile(r"(security|sasl|ssl|https|enable\.(ssl|sasl))\.")
 _EXTENSIONS = re.compile(r"[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*(,[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*)*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LOGIN = "org.apache.kafka.common.security"
-_PKCS8 = re.compile(r"-----BEGIN (ENCRYPTED )?PRIVATE KEY-----")
 
 
 def is_security(name: str) -> bool:
@@ -192,16 +191,24 @@ def _java_identity(properties: Mapping[str, str]) -> dict[str, str]:
         return store | {"ssl.key.password": password}
     if not _has(properties, "ssl.key"):
         return {}
-    key = _read_pem(properties, "ssl.key")
-    if not _PKCS8.search(key):
-        raise _wrong("ssl.key.location", "must be a PEM key in PKCS#8 form: convert it with `openssl pkcs8 -topk8`")
-    identity = {
+    return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": _read_pem(properties, "ssl.certificate"),
-        "ssl.keystore.key": key,
+        "ssl.keystore.key": _unlock(_read_pem(properties, "ssl.key"), properties.get("ssl.key.password", "")),
     }
-    password = properties.get("ssl.key.password", "")
-    return identity | ({"ssl.key.password": password} if password else {})
+
+
+def _unlock(key: str, password: str) -> str:
+    """The key in the one form that every Java reads. Java 17 cannot open what OpenSSL encrypts today (PBES2)."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        opened = serialization.load_pem_private_key(key.encode(), password.encode() or None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise _wrong("ssl.key.location", "holds no PEM key that ssl.key.password opens: check both") from None
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return opened.private_bytes(serialization.Encoding.PEM, form, plain).decode()
 
 
 def _read_pem(properties: Mapping[str, str], name: str) -> str:

@@ -51,7 +51,7 @@ def airflow_environment(
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
         # On top of what Airflow hides by itself on the page and in the API of a connection.
-        "CORE__SENSITIVE_VAR_CONN_NAMES": "key.pem",
+        "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem",
         "CORE__PARALLELISM": "16",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(settings)}/execution/",

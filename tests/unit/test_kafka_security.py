@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +37,6 @@ OIDC = {
     "sasl.oauthbearer.client.secret": CANARY,
     "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/token",
 }
-KEY = f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
 METHOD = "ssl.endpoint.identification.algorithm"
 
@@ -158,9 +159,16 @@ def test_a_token_may_come_from_this_machine_without_tls() -> None:
         client_properties({**OIDC, "sasl.oauthbearer.token.endpoint.url": f"http://{host}/token"})
 
 
+def write_key(key: rsa.RSAPrivateKey, form: serialization.PrivateFormat, password: str = "") -> str:
+    secret = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, secret).decode()
+
+
 def test_certificates_as_files_or_as_text(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    old, new = serialization.PrivateFormat.TraditionalOpenSSL, serialization.PrivateFormat.PKCS8
     (tmp_path / "client.crt").write_text(CERTIFICATE)
-    (tmp_path / "client.key").write_text(KEY)
+    (tmp_path / "client.key").write_text(write_key(key, new, CANARY))
     files = {
         **TLS,
         "ssl.ca.location": str(tmp_path / "ca.crt"),
@@ -172,14 +180,13 @@ def test_certificates_as_files_or_as_text(tmp_path: Path) -> None:
     identity = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": CERTIFICATE,
-        "ssl.keystore.key": KEY,
-        "ssl.key.password": CANARY,
+        "ssl.keystore.key": write_key(key, new),
     }
     common = {**TLS, **identity, METHOD: "", "ssl.truststore.type": "PEM"}
     assert to_java(client_properties(files)) == common | {"ssl.truststore.location": str(tmp_path / "ca.crt")}
-    text = {**TLS, "ssl.ca.pem": CERTIFICATE, "ssl.certificate.pem": CERTIFICATE, "ssl.key.pem": KEY, METHOD: "none"}
-    given = client_properties(text | {"ssl.key.password": CANARY})
-    assert to_java(given) == common | {"ssl.truststore.certificates": CERTIFICATE}
+    text = {**TLS, "ssl.ca.pem": CERTIFICATE, "ssl.certificate.pem": CERTIFICATE, METHOD: "none"}
+    java = to_java(client_properties(text | {"ssl.key.pem": write_key(key, old)}))
+    assert java == common | {"ssl.truststore.certificates": CERTIFICATE}
 
 
 def test_without_an_authority_of_ones_own_the_usual_ones_are_trusted() -> None:
@@ -200,12 +207,13 @@ def test_a_key_store() -> None:
 def test_files_that_spark_could_not_use_are_named_before_it_starts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ssl\.ca\.location must be one file .*, not a folder"):
         to_java({**TLS, "ssl.ca.location": str(tmp_path)})
-    old = tmp_path / "old.key"
-    old.write_text(f"-----BEGIN RSA PRIVATE KEY-----\n{CANARY}\n")
-    pair = {**TLS, "ssl.certificate.pem": CERTIFICATE, "ssl.key.location": str(old)}
-    with pytest.raises(InputError, match=r"ssl\.key\.location must be a PEM key in PKCS#8 form") as refused:
-        to_java(pair)
-    assert CANARY not in str(refused.value)
+    locked = tmp_path / "client.key"
+    locked.write_text(write_key(rsa.generate_private_key(65537, 2048), serialization.PrivateFormat.PKCS8, CANARY))
+    pair = {**TLS, "ssl.certificate.pem": CERTIFICATE, "ssl.key.location": str(locked)}
+    for wrong in (pair, pair | {"ssl.key.password": f"{CANARY}3"}, pair | {"ssl.key.location": __file__}):
+        with pytest.raises(InputError, match=r"ssl\.key\.location holds no PEM key that .*: check both") as refused:
+            to_java(wrong)
+        assert CANARY not in str(refused.value)
     with pytest.raises(InputError, match=r"ssl\.key\.location cannot be read \(FileNotFoundError\)"):
         to_java(pair | {"ssl.key.location": str(tmp_path / "none")})
 
