@@ -45,17 +45,20 @@ def ask_airflow(settings: Settings) -> dict[str, str] | None:
     """
     if not (settings.workspace.airflow / "airflow.db").exists():
         return None
-    answer = subprocess.run(
-        [sys.executable, "-m", "switchyard.airflow.connection"],
-        env=airflow_environment(settings),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=ASK_SECONDS,
-    )
-    if answer.returncode != 0:
-        raise SwitchyardError(
-            "Airflow did not give the connection kafka_default: look at it with `airflow connections get`, or name a "
-            "file in SWITCHYARD_KAFKA_PROPERTIES"
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-m", "switchyard.airflow.connection"],
+            env=airflow_environment(settings),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+            check=True,
         )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        # What it has written may hold the connection, so it is not repeated.
+        raise SwitchyardError(
+            "Airflow did not give the connection kafka_default: look whether it is there, or name a file in "
+            "SWITCHYARD_KAFKA_PROPERTIES"
+        ) from None
     return client_properties(json.loads(answer.stdout.splitlines()[-1]))
