@@ -28,7 +28,9 @@ def check_kafka(extra: Mapping[str, Any]) -> dict[str, str]:
 
     properties = client_properties(extra)
     for secret in secret_values(properties):
-        mask_secret(secret)
+        # A key has many lines, and a log hides line by line.
+        for text in dict.fromkeys([secret, *secret.splitlines()]):
+            mask_secret(text)
     return properties
 
 

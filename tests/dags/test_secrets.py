@@ -25,7 +25,7 @@ LOGIN = {
     "sasl.username": "me",
     "sasl.password": f"{CANARY}-password",
     "ssl.certificate.pem": "x",
-    "ssl.key.pem": f"{CANARY}-key",
+    "ssl.key.pem": f"-----BEGIN PRIVATE KEY-----\n{CANARY}-key\n-----END PRIVATE KEY-----\n",
     "ssl.key.password": f"{CANARY}-key-password",
 }
 REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
@@ -74,7 +74,8 @@ def test_secrets_are_masked_when_a_task_has_read_them(connections: None) -> None
 
     secrets = [value for value in read_kafka().values() if CANARY in value]
     assert len(secrets) == 3
-    assert [text for secret in secrets if CANARY in (text := str(redact(f"it is {secret}!")))] == []
+    lines = [line for secret in secrets for line in (secret, *secret.splitlines())]
+    assert [text for line in lines if CANARY in (text := str(redact(f"it is {line}!")))] == []
 
 
 def test_the_page_of_the_connection_hides_them(tmp_path: Path) -> None:
