@@ -296,12 +296,13 @@ def run_forget(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.following import requester
     from switchyard.forget import count_rows, forget_user
     from switchyard.kafka.topics import TopicReader
+    from switchyard.local.kafka_settings import find_kafka
 
     user_id = sys.stdin.readline().rstrip("\r\n") if options.user_id == "-" else options.user_id
     if options.dry_run:
         outcome = count_rows(settings.layout, user_id, _tell_on_stderr)
     else:
-        with TopicReader({"bootstrap.servers": settings.bootstrap}) as reader:
+        with TopicReader(find_kafka(settings)) as reader:
             outcome = forget_user(settings, reader, user_id, requester(), _tell_on_stderr)
     document = outcome.document()
     if options.json:

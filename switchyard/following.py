@@ -48,7 +48,7 @@ def make_dry_run(settings: Settings, fields: Mapping[str, Any]) -> Answer:
 def send_rollback(settings: Settings, swap_id: str | None, tell: Tell) -> str:
     """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
     chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("cli"))
-    with TopicReader(findfind_kafka(settings)) as reader:
+    with TopicReader(find_kafka(settings)) as reader:
         desk = Desk(settings, reader)
         desk.roll_back(chosen, requester())
         run = desk.next_run()

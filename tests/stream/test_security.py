@@ -340,15 +340,15 @@ def find_canary(*places: Path) -> list[str]:
 
 
 def test_the_secret_of_a_driver_is_in_its_properties_file_only(
-    secured: Secured, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, layout: Layout, tmp_path: Path
 ) -> None:
     (tmp_path / "log4j2.properties").write_text(LOUD)
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dlog4j2.configurationFile={tmp_path / 'log4j2.properties'}")
+    loud = f"loud:{tmp_path / 'log4j2.properties'}"
     login = secured.logins["SCRAM-SHA-512"]
     topics = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.right)
     topics.send(draw_events(seed=3, count=50))
     chosen = Settings(root=layout.root)
-    with running_driver(chosen, topics, tmp_path) as driver:
+    with running_driver(chosen, topics, tmp_path, crash=loud) as driver:
 
         def is_active() -> bool:
             assert driver.process.poll() is None, driver.tail()
@@ -365,7 +365,7 @@ def test_the_secret_of_a_driver_is_in_its_properties_file_only(
     assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
 
     wrong = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.wrong)
-    with running_driver(chosen, wrong, tmp_path) as driver:
+    with running_driver(chosen, wrong, tmp_path, crash=loud) as driver:
         assert driver.wait() == 1
     assert opening.LOGIN_REFUSED in driver.tail()
     assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
