@@ -13,6 +13,8 @@ from pathlib import Path
 from switchyard.backfills import require_snapshot
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client import read_properties
+from switchyard.kafka.security import TOKEN_URL
+from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.backfill import run_backfill
 from switchyard.stream.session import start_session
@@ -20,7 +22,7 @@ from switchyard.swaps import Event
 
 
 def main(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--generation", type=int, required=True)
     parser.add_argument("--kafka-properties", type=Path, required=True, help="file with the Kafka client settings")
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> int:
         spec = require_snapshot(settings, options.generation)
         kafka = read_properties(options.kafka_properties)
         name = f"switchyard backfill {options.generation}"
-        outcome = run_backfill(settings, spec, kafka, lambda: start_session(settings, name))
+        outcome = run_backfill(settings, spec, kafka, lambda: start_session(settings, name, kafka.get(TOKEN_URL, "")))
     except SwitchyardError as error:
         log.error("%s", error)
         return error.exit_code

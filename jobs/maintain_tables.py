@@ -10,13 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
+from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.compaction import compact_tables
 from switchyard.stream.session import start_session
 
 
 def main(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry-run", choices=("true", "false"), default="false", help="only say what would be done")
     parser.add_argument("--output", type=Path, help="also write the result, as JSON, into this file")

@@ -183,8 +183,9 @@ def run_status(settings: Settings, options: argparse.Namespace) -> int:
 
 def run_health(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.inspection import inspect_all
+    from switchyard.local.kafka_settings import find_kafka
 
-    verdicts = inspect_all(settings, {"bootstrap.servers": settings.bootstrap})
+    verdicts = inspect_all(settings, find_kafka(settings))
     if options.json:
         rows = [{"check": verdict.check, "level": verdict.level, "text": verdict.text} for verdict in verdicts]
         print_json({"healthy": not any(verdict.is_incident for verdict in verdicts), "checks": rows})
@@ -362,12 +363,13 @@ def run_forget(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.following import requester
     from switchyard.forget import count_rows, forget_user
     from switchyard.kafka.topics import TopicReader
+    from switchyard.local.kafka_settings import find_kafka
 
     user_id = sys.stdin.readline().rstrip("\r\n") if options.user_id == "-" else options.user_id
     if options.dry_run:
         outcome = count_rows(settings.layout, user_id, _tell_on_stderr)
     else:
-        with TopicReader({"bootstrap.servers": settings.bootstrap}) as reader:
+        with TopicReader(find_kafka(settings)) as reader:
             outcome = forget_user(settings, reader, user_id, requester(), _tell_on_stderr)
     document = outcome.document()
     if options.json:
@@ -383,9 +385,10 @@ def run_forget(settings: Settings, options: argparse.Namespace) -> int:
 
 def run_demo(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.kafka.demo import produce_demo
+    from switchyard.local.kafka_settings import find_kafka
 
     sent = produce_demo(
-        {"bootstrap.servers": settings.bootstrap},
+        find_kafka(settings),
         users_topic=options.users_topic or settings.users_topic,
         accounts_topic=options.accounts_topic or settings.accounts_topic,
         rate=options.rate,

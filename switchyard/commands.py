@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from switchyard import control, protocol, swaps
-from switchyard.control import Decision, Kind, Message, shorten
+from switchyard.control import Decision, Kind, Message, UnknownTopicError, shorten
 from switchyard.errors import InputError, LostRaceError
 from switchyard.generations import (
     GenerationSpec,
@@ -21,6 +21,7 @@ from switchyard.generations import (
     keep_draft,
     keep_spec,
     load_spec,
+    require_access,
     require_spec,
     resolve_spec,
 )
@@ -187,6 +188,7 @@ class Desk:
         if decision.start != "resume":
             retention = self.settings.state_retention
             return resolve_spec(self.reader, decision.target, decision.start, retention), None
+        require_access(self.reader, decision.target)
         ledger, standing = self.book.ledger(), self.book.standing()
         return None, find_resumable_spec(self.settings.layout, ledger, standing, decision.target).generation
 
@@ -212,15 +214,20 @@ class Desk:
         return self._accepted(self._request(swap_id, choose, requested_by, detail))
 
     def _decide(self, message: Message, ledger: Ledger, standing: Standing, topics: dict[str, int]) -> Decision:
-        return control.decide(
-            message,
-            desired=swaps.desired(ledger, standing),
-            active=standing.target,
-            policy=self.settings.policy,
-            topics=topics,
-            pending_start=swaps.pending_start(ledger),
-            is_snapshot=swaps.desires_snapshot(ledger, standing),
-        )
+        try:
+            return control.decide(
+                message,
+                desired=swaps.desired(ledger, standing),
+                active=standing.target,
+                policy=self.settings.policy,
+                topics=topics,
+                pending_start=swaps.pending_start(ledger),
+                is_snapshot=swaps.desires_snapshot(ledger, standing),
+            )
+        except UnknownTopicError as error:
+            # The broker lists only what this client may see; asked for by name, it says which it is.
+            self.reader.partitions(error.topic)
+            raise
 
     def _request(
         self,

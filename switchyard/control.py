@@ -42,6 +42,12 @@ RESERVED_IDS = (
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
+class UnknownTopicError(InputError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the topic {topic} does not exist on the broker; create it or name another")
+        self.topic = topic
+
+
 @dataclass(frozen=True)
 class Message:
     """A control message, normalised: None keeps the current value."""
@@ -216,7 +222,7 @@ def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> N
         raise InputError(f"users and accounts cannot both come from the topic {target.usersTopic}; name two topics")
     for topic in (target.usersTopic, target.accountsTopic):
         if topic not in topics:
-            raise InputError(f"the topic {topic} does not exist on the broker; create it or name another")
+            raise UnknownTopicError(topic)
 
 
 def decide(

@@ -13,6 +13,10 @@ class InputError(SwitchyardError):
     exit_code = 2
 
 
+class AccessError(SwitchyardError):
+    """Kafka was reached and turned this client away; trying again helps only after somebody has mended the cause."""
+
+
 class FencedError(SwitchyardError):
     """A newer attempt of the same generation has taken over, or the generation is retired."""
 

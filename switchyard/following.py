@@ -17,6 +17,7 @@ from switchyard.control import MOST_ID_CHARACTERS, parse_message
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
+from switchyard.local.kafka_settings import find_kafka
 from switchyard.settings import Settings
 from switchyard.stories import describe
 from switchyard.swaps import ROLLBACK_PREFIX, Event, Ledger, is_overdue
@@ -36,20 +37,20 @@ def send_swap(settings: Settings, fields: Mapping[str, Any], swap_id: str | None
     chosen = _check_id(swap_id) or _new_id("cli")
     value = json.dumps({**fields, "id": chosen}).encode()
     parse_message(value)
-    publish(_kafka(settings), settings.control_topic, value, requester())
+    publish(find_kafka(settings), settings.control_topic, value, requester())
     return chosen
 
 
 def make_dry_run(settings: Settings, fields: Mapping[str, Any]) -> Answer:
     message = parse_message(json.dumps({**fields, "dryRun": True}).encode())
-    with TopicReader(_kafka(settings)) as reader:
+    with TopicReader(find_kafka(settings)) as reader:
         return Desk(settings, reader).take(message, _new_id("plan"), requester())
 
 
 def send_rollback(settings: Settings, swap_id: str | None, tell: Tell) -> str:
     """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
     chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("cli"))
-    with TopicReader(_kafka(settings)) as reader:
+    with TopicReader(find_kafka(settings)) as reader:
         desk = Desk(settings, reader)
         desk.roll_back(chosen, requester())
         run = desk.next_run()
@@ -122,10 +123,6 @@ def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyar
 def _is_overdue(ledger: Ledger, swap_id: str) -> bool:
     request = ledger.find(swap_id)
     return request is not None and is_overdue(request, datetime.now(UTC))
-
-
-def _kafka(settings: Settings) -> dict[str, str]:
-    return {"bootstrap.servers": settings.bootstrap}
 
 
 def requester() -> str:

@@ -49,6 +49,7 @@ def resolve_spec(
 ) -> GenerationSpec:
     """Asks the broker where the topics are read from and where they end now."""
     topics = (target.usersTopic, target.accountsTopic)
+    require_access(reader, target)
     bounds = {topic: reader.bounds(topic) for topic in topics}
     ends = {topic: bounds[topic][1] for topic in topics}
     if start == "latest":
@@ -68,6 +69,11 @@ def resolve_spec(
         stateRetention=retention,
         requestedAt=datetime.now(UTC),
     )
+
+
+def require_access(reader: TopicReader, target: Target) -> None:
+    for topic in (target.usersTopic, target.accountsTopic):
+        reader.require_readable(topic)
 
 
 def keep_spec(layout: Layout, spec: GenerationSpec) -> GenerationSpec:

@@ -31,6 +31,9 @@ class Settings(BaseSettings):
     kafka_bootstrap: str | None = Field(
         None, description="An external broker, host:port[,host:port]; unset means the embedded one."
     )
+    kafka_properties: Path | None = Field(
+        None, description="A file with client settings for that broker, such as its login; readable by its owner only."
+    )
     kafka_port: int = Field(9092, ge=1, le=65535, description="Port of the embedded broker, on loopback.")
     airflow_port: int = Field(8080, ge=1, le=65535, description="Port of the Airflow UI, on loopback.")
 

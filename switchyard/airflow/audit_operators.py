@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator, Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from switchyard.airflow.batch_jobs import BatchJobOperator
-from switchyard.airflow.defaults import KAFKA_CONNECTION
+from switchyard.airflow.connection import read_kafka
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class AccountOperator(BaseOperator):
     ui_color = "#e3f1e3"
 
     def execute(self, context: Context) -> str:
-        from switchyard.kafka.client import client_properties
-
-        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
-        finding = self.find()(load_settings(), kafka)
+        finding = self.find()(load_settings(), read_kafka())
         if not finding.is_clean:
             raise AirflowFailException(finding.text)
         self.log.info("%s", finding.text)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
 from switchyard.airflow.generation_tasks import FAILED_STATES
 from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitOperator
@@ -30,13 +31,11 @@ class BackfillOperator(GenerationSubmitOperator):
     ui_color = "#f3e6d0"
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        from switchyard.kafka.client import client_properties
-
         if published := context["params"].get("generation"):
             self.log.info("Generation %s is to be published; there is nothing to build.", published)
             return {"generation": published}
         settings = load_settings()
-        kafka = client_properties(BaseHook.get_connection(self.kafka_conn_id).extra_dejson)
+        kafka = read_kafka(self.kafka_conn_id)
         build = order_from_run(settings, kafka, context)
         self.log.info("Building generation %s: %s, from %s", build.generation, build.target, build.start)
         hook = self._build_hook(settings, build.generation, partial(backfill_arguments, build.generation))

@@ -10,7 +10,8 @@ from airflow.providers.apache.kafka.hooks.consume import KafkaConsumerHook
 from airflow.providers.apache.kafka.triggers.shared_stream import KafkaBrokerPayload, KafkaSharedStreamProducer
 from asgiref.sync import sync_to_async
 
-from switchyard.kafka.watching import assign_new, poll_newest, watcher_settings
+from switchyard.airflow.connection import check_kafka
+from switchyard.kafka.watching import assign_new, open_watcher, poll_newest
 
 GROUP = "switchyard-bell"
 RETRY_SECONDS = 2.0
@@ -21,7 +22,7 @@ class BellHook(KafkaConsumerHook):
     """A consumer from the connection, with a group of its own: the drain's offsets are not the bell's."""
 
     def _get_client(self, config: dict[str, Any]) -> Any:
-        return super()._get_client({**config, **watcher_settings(GROUP)})
+        return open_watcher(check_kafka(config), GROUP)
 
 
 class BellProducer(KafkaSharedStreamProducer):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import AirflowFailException, DagRunTriggerException
 
-from switchyard.airflow.defaults import GENERATION_DAG, KAFKA_CONNECTION, SWAPS, SWAPS_ASSET
+from switchyard.airflow.connection import read_kafka
+from switchyard.airflow.defaults import GENERATION_DAG, SWAPS, SWAPS_ASSET
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ class CommandOperator(BaseOperator):
         super().__init__(outlets=[SWAPS], **options)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from switchyard.kafka.client import client_properties
-
-        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
-        settled, run = self.work(load_settings(), kafka, context)
+        settled, run = self.work(load_settings(), read_kafka(), context)
         if run is not None and context["ti"].get_dr_count(dag_id=GENERATION_DAG, run_ids=[run.run_id]):
             self.log.info("Run %s is there already; its driver is on its way.", run.run_id)
             run = None

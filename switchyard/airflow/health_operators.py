@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator, Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
-from switchyard.airflow.defaults import GENERATION_DAG, KAFKA_CONNECTION
+from switchyard.airflow.defaults import GENERATION_DAG
 from switchyard.health import Level, Verdict
 from switchyard.settings import Settings, load_settings
 
@@ -35,10 +36,8 @@ class CheckOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         from switchyard.inspection import inspect
-        from switchyard.kafka.client import client_properties
 
-        kafka = client_properties(BaseHook.get_connection(KAFKA_CONNECTION).extra_dejson)
-        verdict = inspect(load_settings(), kafka, self.check)
+        verdict = inspect(load_settings(), read_kafka(), self.check)
         push_verdict(context, verdict)
         if verdict.level is Level.PERSON:
             raise AirflowFailException(verdict.text)

@@ -1,6 +1,7 @@
 """Brings Airflow's database and connections to where `switchyard up` needs them, in one process.
 
-Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays.
+Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays, but for
+`kafka_default` where SWITCHYARD_KAFKA_PROPERTIES names a file: then that is what counts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from airflow.utils import db
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from switchyard.local.kafka_settings import kafka_of_settings
 from switchyard.settings import Settings, load_settings
 
 # Marks a connection as ours: only then may its address follow the settings.
@@ -20,7 +22,7 @@ OURS = "Created by switchyard up; it follows the settings as long as this text s
 
 def kafka_connection(settings: Settings) -> Connection:
     extra = {
-        "bootstrap.servers": settings.bootstrap,
+        **kafka_of_settings(settings),
         "group.id": "switchyard",
         "enable.auto.commit": "false",
         "auto.offset.reset": "earliest",
@@ -38,8 +40,9 @@ def ensure_connections(settings: Settings) -> None:
             present = session.scalar(select(Connection).where(Connection.conn_id == wanted.conn_id))
             if present is None:
                 session.add(wanted)
-            elif present.description == OURS:
+            elif present.description == OURS or (settings.kafka_properties and wanted.conn_type == "kafka"):
                 present.host = wanted.host
+                present.description = OURS
                 present.set_extra(wanted.extra)
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
 
 from switchyard.airflow.batch_jobs import JobSubmitHook
+from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.defaults import KAFKA_CONNECTION
 from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.settings import Settings, load_settings
@@ -89,10 +90,9 @@ class GenerationSubmitOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         from switchyard.airflow.generation_tasks import admit_run, judge_end
-        from switchyard.kafka.client import client_properties
 
         settings = load_settings()
-        kafka = client_properties(BaseHook.get_connection(self.kafka_conn_id).extra_dejson)
+        kafka = read_kafka(self.kafka_conn_id)
         admitted = admit_run(settings, kafka, context)
         self.log.info("Starting the driver: %s", admitted.note)
         request = admitted.submission

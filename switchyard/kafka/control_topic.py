@@ -15,8 +15,10 @@ from functools import partial
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from switchyard.errors import SwitchyardError
-from switchyard.kafka.topics import ask, base_properties, explain, quiet
+from switchyard.errors import AccessError, SwitchyardError
+from switchyard.kafka.client import for_producers
+from switchyard.kafka.opening import Hearing, explain, list_topics, open_client, quiet
+from switchyard.kafka.topics import ask, base_properties
 
 GROUP = "switchyard-control"
 REQUESTED_BY_HEADER = "requestedBy"
@@ -46,7 +48,8 @@ class ControlTopic:
             "enable.partition.eof": "true",
             "auto.offset.reset": "error",
         }
-        self._consumer = Consumer(settings, logger=quiet)
+        self._hearing = Hearing(properties)
+        self._consumer = open_client(Consumer, settings, self._hearing)
         self._bounds: dict[int, tuple[int, int]] = {}
 
     def close(self) -> None:
@@ -82,7 +85,7 @@ class ControlTopic:
         try:
             ask(partial(self._consumer.commit, offsets=places, asynchronous=False))
         except KafkaException as error:
-            raise explain(error, f"cannot commit the offsets of the topic {self.topic}") from None
+            raise self._explain(error, f"cannot commit the offsets of the topic {self.topic}") from None
 
     def _starts(self, tell_lost: Callable[[str], None]) -> dict[int, int]:
         places = self._partitions()
@@ -92,26 +95,26 @@ class ControlTopic:
                 for place in places
             }
         except KafkaException as error:
-            raise explain(error, f"cannot read the control topic {self.topic}") from None
+            raise self._explain(error, f"cannot read the control topic {self.topic}") from None
         return {place.partition: self._start(place, tell_lost) for place in self._committed(places)}
 
     def _partitions(self) -> list[TopicPartition]:
         try:
-            found = self._consumer.list_topics(self.topic, timeout=_TIMEOUT_SECONDS).topics[self.topic]
+            found = list_topics(self._consumer, self._hearing, self.topic)[self.topic]
         except KafkaException as error:
-            raise explain(error, f"cannot read the control topic {self.topic}") from None
+            raise self._explain(error, f"cannot read the control topic {self.topic}") from None
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             quiet.warning("there is no control topic %s yet, so nothing can be asked for by it", self.topic)
             return []
         if found.error is not None:
-            raise explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
+            raise self._explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
         return [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
 
     def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
         try:
             return list(ask(partial(self._consumer.committed, places, timeout=_TIMEOUT_SECONDS))) if places else []
         except KafkaException as error:
-            raise explain(error, f"cannot read the control topic {self.topic}") from None
+            raise self._explain(error, f"cannot read the control topic {self.topic}") from None
 
     def _start(self, committed: TopicPartition, tell_lost: Callable[[str], None]) -> int:
         low, high = self._bounds[committed.partition]
@@ -139,11 +142,19 @@ class ControlTopic:
             deadline = time.monotonic() + _TIMEOUT_SECONDS
             error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise explain(KafkaException(error), f"cannot read the control topic {self.topic}")
+                raise self._explain(KafkaException(error), f"cannot read the control topic {self.topic}")
             if error is None and offset < ends[partition]:
                 yield _record(message)
             if error is not None or offset + 1 >= ends[partition]:
                 unread.discard(partition)
+
+    def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
+        code = error.args[0].code()
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return AccessError(f"the Kafka user may not read the topic {self.topic}; grant READ on it")
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return AccessError(f"the Kafka user may not use the group {GROUP}; grant READ on groups named switchyard-*")
+        return explain(error, what, self._hearing)
 
 
 def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
@@ -199,10 +210,22 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
             delivered.append((message.partition(), message.offset()))  # type: ignore[attr-defined]
 
     settings = base_properties(properties) | {"enable.idempotence": "true", "message.timeout.ms": "10000"}
-    producer = Producer(settings, logger=quiet)
+    hearing = Hearing(properties)
+    producer = open_client(Producer, for_producers(settings), hearing)
     producer.produce(topic, value, headers={REQUESTED_BY_HEADER: requested_by.encode()}, on_delivery=on_delivery)
-    producer.flush(_TIMEOUT_SECONDS + 5)
+    deadline = time.monotonic() + _TIMEOUT_SECONDS + 5
+    while producer.flush(_POLL_SECONDS) and time.monotonic() < deadline:
+        hearing.raise_trouble()
     if not delivered:
-        reason = failed[0].str() if failed else "the broker did not answer in time"
-        raise SwitchyardError(f"the message did not reach the topic {topic}: {reason}; is the broker up?")
+        raise _not_sent(topic, failed[0] if failed else None, hearing)
     return delivered[0]
+
+
+def _not_sent(topic: str, error: KafkaError | None, hearing: Hearing) -> SwitchyardError:
+    if error is not None and error.code() in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    ):
+        return AccessError(f"the Kafka user may not write to the topic {topic}; grant WRITE on it")
+    reason = hearing.hide(error.str()) if error is not None else "the broker did not answer in time"
+    return SwitchyardError(f"the message did not reach the topic {topic}: {reason}; is the broker up?")

@@ -12,6 +12,9 @@ from itertools import islice
 from confluent_kafka import Producer
 
 from switchyard.errors import SwitchyardError
+from switchyard.kafka.client import for_producers
+from switchyard.kafka.opening import Hearing, open_client
+from switchyard.kafka.topics import base_properties
 
 FIRST_NAMES = (
     "Ada",
@@ -85,7 +88,8 @@ def produce_demo(
     seed: int | None = None,
 ) -> int:
     """Sends `rate` records a second until the time is over (None: until stopped); returns how many."""
-    producer = Producer({"bootstrap.servers": properties["bootstrap.servers"], "linger.ms": 20})
+    hearing = Hearing(properties)
+    producer = open_client(Producer, for_producers(base_properties(properties)) | {"linger.ms": "20"}, hearing)
     failures: list[str] = []
     records = draw_records(random.Random(seed))
     began = told = time.monotonic()
@@ -97,6 +101,7 @@ def produce_demo(
             _send(producer, topic, record, failures)
             sent += 1
         producer.poll(0)
+        hearing.raise_trouble()
         _check(failures)
         if time.monotonic() - told > 5:
             told = time.monotonic()

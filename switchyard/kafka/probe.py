@@ -10,7 +10,8 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from switchyard.gaps import Gap
-from switchyard.kafka.topics import ask, base_properties, explain, quiet
+from switchyard.kafka.opening import Hearing, explain, open_client
+from switchyard.kafka.topics import ask, base_properties
 
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
@@ -36,7 +37,8 @@ def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
         # The stream reads what an aborted transaction wrote, too.
         "isolation.level": "read_uncommitted",
     }
-    consumer = Consumer(settings, logger=quiet)
+    hearing = Hearing(properties)
+    consumer = open_client(Consumer, settings, hearing)
     lost: list[tuple[str, int, int]] = []
     tombstones = gone = 0
     try:
@@ -49,7 +51,9 @@ def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
                 else:
                     lost.append((gap.topic, gap.partition, offset))
     except KafkaException as error:
-        raise explain(error, "cannot ask the broker for offsets that were not stored") from None
+        consumer.poll(0)
+        hearing.raise_trouble()
+        raise explain(error, "cannot ask the broker for offsets that were not stored", hearing) from None
     finally:
         consumer.close()
     empty = sum(gap.size for gap in gaps) - gone - tombstones - len(lost)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from switchyard.control import check_topic_name, parse_moment
 from switchyard.errors import InputError, SwitchyardError
+from switchyard.kafka.client import for_producers
+from switchyard.kafka.opening import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
 
 T = TypeVar("T")
-_TIMEOUT_SECONDS = 10.0
+_POLL_SECONDS = 1.0
 _NOT_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -26,21 +27,22 @@ _NOT_YET = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-quiet = logging.getLogger("switchyard.kafka.client")
 
 
 def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partitions: int = 1) -> list[str]:
     """Creates the topics that do not exist yet; returns their names."""
-    admin = AdminClient(dict(base_properties(properties)))
+    hearing = Hearing(properties)
+    admin = open_client(AdminClient, for_producers(base_properties(properties)), hearing)
     wanted = [NewTopic(name, num_partitions=partitions) for name in names]
     created = []
-    for name, outcome in admin.create_topics(wanted, operation_timeout=_TIMEOUT_SECONDS).items():
+    for name, outcome in admin.create_topics(wanted, operation_timeout=TIMEOUT_SECONDS).items():
         try:
             outcome.result()
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise explain(error, f"cannot create the topic {name}") from None
+                hearing.raise_trouble()
+                raise explain(error, f"cannot create the topic {name}", hearing) from None
     return created
 
 
@@ -48,8 +50,14 @@ class TopicReader:
     """Reads positions of topics with one connection; close it, or use it as a context manager."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        settings = base_properties(properties) | {"group.id": "switchyard-positions", "enable.auto.commit": "false"}
-        self._consumer = Consumer(settings, logger=quiet)
+        settings = base_properties(properties) | {
+            "group.id": "switchyard-positions",
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "fetch.wait.max.ms": "20",
+        }
+        self._hearing = Hearing(properties)
+        self._consumer = open_client(Consumer, settings, self._hearing)
 
     def __enter__(self) -> TopicReader:
         return self
@@ -63,18 +71,18 @@ class TopicReader:
     def list_topics(self) -> dict[str, int]:
         """Every topic that this client may see, with its number of partitions."""
         try:
-            found = self._consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics
+            found = list_topics(self._consumer, self._hearing)
         except KafkaException as error:
-            raise explain(error, "cannot ask the broker for its topics") from None
+            raise self._explain(error, "cannot ask the broker for its topics") from None
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic; says so in one sentence when there is no such topic or no way to it."""
         check_topic_name(topic)
         try:
-            found = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
+            found = list_topics(self._consumer, self._hearing, topic)[topic]
         except KafkaException as error:
-            raise explain(error, f"cannot ask the broker for the topic {topic}") from None
+            raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
         if found.error is not None:
             raise InputError(_why_not(topic, found.error))
         return sorted(found.partitions)
@@ -85,9 +93,9 @@ class TopicReader:
         for partition in self.partitions(topic):
             place = TopicPartition(topic, partition)
             try:
-                low, high = ask(partial(self._consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
+                low, high = ask(partial(self._consumer.get_watermark_offsets, place, timeout=TIMEOUT_SECONDS))
             except KafkaException as error:
-                raise explain(error, f"cannot read the topic {topic}") from None
+                raise self._explain(error, f"cannot read the topic {topic}") from None
             first[partition], following[partition] = low, high
         return first, following
 
@@ -96,16 +104,40 @@ class TopicReader:
         stamp = int(parse_moment(moment).timestamp() * 1000)
         asked = [TopicPartition(topic, partition, stamp) for partition in self.partitions(topic)]
         try:
-            found = ask(partial(self._consumer.offsets_for_times, asked, timeout=_TIMEOUT_SECONDS))
+            found = ask(partial(self._consumer.offsets_for_times, asked, timeout=TIMEOUT_SECONDS))
         except KafkaException as error:
-            raise explain(error, f"cannot look up {moment} in the topic {topic}") from None
+            raise self._explain(error, f"cannot look up {moment} in the topic {topic}") from None
         _, following = self.bounds(topic)
         return {item.partition: item.offset if item.offset >= 0 else following[item.partition] for item in found}
+
+    def require_readable(self, topic: str) -> None:
+        """Reads from the topic once: where a client may only describe it, its bounds are shown all the same."""
+        partition = self.partitions(topic)[0]
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
+        try:
+            while time.monotonic() < deadline:
+                message = self._consumer.poll(_POLL_SECONDS)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    return
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise InputError(_why_not(topic, error))
+                if error.code() not in _NOT_YET:
+                    raise self._explain(KafkaException(error), f"cannot read the topic {topic}")
+        finally:
+            self._consumer.unassign()
+        raise SwitchyardError(f"the topic {topic} gave no answer for {TIMEOUT_SECONDS:g} s; is its broker up?")
+
+    def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
+        return explain(error, what, self._hearing)
 
 
 def ask(question: Callable[[], T]) -> T:
     """Asks again while a leader or a coordinator is being chosen, as right after a topic or a broker was made."""
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             return question()
@@ -126,9 +158,3 @@ def _why_not(topic: str, error: KafkaError) -> str:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"the Kafka user may not read the topic {topic}; grant DESCRIBE and READ on it"
     return f"the topic {topic} cannot be used: {error.str()}"
-
-
-def explain(error: KafkaException, what: str) -> SwitchyardError:
-    cause = error.args[0]
-    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-    return SwitchyardError(f"{what}: {text}; is the broker up and the connection kafka_default right?")

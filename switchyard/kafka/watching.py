@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from switchyard.kafka.opening import Hearing, diagnose, open_client
 
 COMPLAIN_SECONDS = 60.0
 MOST_AT_ONCE = 1000
@@ -18,29 +19,31 @@ Place = tuple[str, int, int]
 log = logging.getLogger("switchyard.bell")
 
 
-class Complaints:
+class Complaints(Hearing):
     """librdkafka repeats itself many times a second while the broker is away; the log hears it once a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(properties)
         self._silent_until = 0.0
 
-    def __call__(self, error: object) -> None:
+    def __call__(self, error: KafkaError) -> None:
+        super().__call__(error)
         if time.monotonic() >= self._silent_until:
             self._silent_until = time.monotonic() + COMPLAIN_SECONDS
-            log.warning("Kafka: %s", error)
+            log.warning("Kafka: %s", diagnose(error.code(), error.str()) or self.hide(error.str()))
 
 
-def watcher_settings(group: str) -> dict[str, Any]:
-    """Settings on top of the connection's own: a group for the committed positions only."""
-    return {
+def open_watcher(properties: Mapping[str, str], group: str) -> Consumer:
+    """A consumer with the settings of the connection, and a group for the committed positions only."""
+    own = {
         "group.id": group,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        "error_cb": Complaints(),
         "log_level": 2,
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2000,
     }
+    return open_client(Consumer, {**properties, **own}, Complaints(properties))
 
 
 def assign_new(consumer: Consumer, topics: Iterable[str], assigned: set[tuple[str, int]]) -> set[tuple[str, int]]:

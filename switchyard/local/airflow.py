@@ -50,6 +50,8 @@ def airflow_environment(
         "CORE__PLUGINS_FOLDER": str(project / "plugins"),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
+        # On top of what Airflow hides by itself on the page and in the API of a connection.
+        "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem",
         "CORE__PARALLELISM": "16",
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(settings)}/execution/",
@@ -91,6 +93,7 @@ def airflow_environment(
             "SWITCHYARD_ROOT": settings.layout.under() if settings.layout.is_local else settings.root,
             "SWITCHYARD_HOME": str(workspace.home),
         }
+        | ({"SWITCHYARD_KAFKA_PROPERTIES": str(kafka.absolute())} if (kafka := settings.kafka_properties) else {})
     )
 
 
@@ -181,4 +184,6 @@ def _stamp_file(settings: Settings) -> Path:
 
 def _stamp(settings: Settings) -> str:
     """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
-    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}"
+    file = settings.kafka_properties.stat() if settings.kafka_properties else None
+    login = f" {file.st_mtime_ns} {file.st_size}" if file else ""
+    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login}"

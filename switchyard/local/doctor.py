@@ -17,6 +17,7 @@ from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
 from switchyard.local.jars import broker_jars, delta_jars, spark_jars
 from switchyard.local.java import find_java
+from switchyard.local.kafka_settings import find_kafka
 from switchyard.local.state import find_supervisor
 from switchyard.overview import describe_status
 from switchyard.settings import Settings
@@ -88,15 +89,19 @@ def _port(check: str, port: int, setting: str, running: bool) -> Finding:
 
 
 def _broker(settings: Settings) -> str:
-    host, _, port = settings.bootstrap.split(",")[0].rpartition(":")
+    kafka = find_kafka(settings)
+    host, _, port = kafka["bootstrap.servers"].split(",")[0].rpartition(":")
     try:
         socket.create_connection((host, int(port)), 3).close()
     except (OSError, ValueError):
         raise SwitchyardError(
             f"no broker answers at {settings.bootstrap}: start it, or set SWITCHYARD_KAFKA_BOOTSTRAP"
         ) from None
-    with TopicReader({"bootstrap.servers": settings.bootstrap}) as reader:
-        counts = {topic: len(reader.partitions(topic)) for topic in (settings.users_topic, settings.accounts_topic)}
+    topics = (settings.users_topic, settings.accounts_topic)
+    with TopicReader(kafka) as reader:
+        for topic in topics:
+            reader.require_readable(topic)
+        counts = {topic: len(reader.partitions(topic)) for topic in topics}
     return f"{settings.bootstrap}, partitions: " + ", ".join(f"{topic} {count}" for topic, count in counts.items())
 
 

@@ -18,6 +18,7 @@ from switchyard.local import airflow, drivers, loopback, sessions
 from switchyard.local.installation import sweep
 from switchyard.local.jars import broker_jars, spark_jars
 from switchyard.local.java import find_java
+from switchyard.local.kafka_settings import kafka_of_settings
 from switchyard.local.state import (
     State,
     find_supervisor,
@@ -71,6 +72,7 @@ def check_machine(settings: Settings) -> None:
     workspace = settings.workspace
     if find_supervisor(workspace) is not None:
         raise SwitchyardError(f"already running on {workspace.home}: `switchyard down` stops it.")
+    kafka_of_settings(settings)
     find_java()
     spark_jars()
     workspace.run.mkdir(parents=True, exist_ok=True)

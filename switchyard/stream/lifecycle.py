@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from switchyard import protocol, swaps
-from switchyard.errors import FencedError, SwitchyardError
-from switchyard.generations import GenerationSpec, remove_checkpoint
+from switchyard.errors import AccessError, FencedError, InputError, SwitchyardError
+from switchyard.generations import GenerationSpec, remove_checkpoint, require_access
 from switchyard.kafka.client import to_java
+from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets, has_reached
@@ -96,9 +97,11 @@ def _stream(
     stop = threading.Event()
     with announced(settings, spec.generation, stop.set):
         with _watching_for_an_early_end(settings, request):
+            java_kafka = to_java(kafka)
+            _check_access(spec, kafka)
             runner = BatchRunner(settings, spec, attempt)
-            spark = start_session(settings, f"switchyard generation {spec.generation}")
-            rows = generation_rows(spark, spec, to_java(kafka), settings.max_offsets_per_trigger)
+            spark = start_session(settings, f"switchyard generation {spec.generation}", kafka.get(TOKEN_URL, ""))
+            rows = generation_rows(spark, spec, java_kafka, settings.max_offsets_per_trigger)
         query = (
             rows.writeStream.queryName(f"generation-{spec.generation}")
             .foreachBatch(runner)
@@ -108,7 +111,18 @@ def _stream(
         )
         runner.reported_at = time.monotonic()
         with TopicReader(kafka) as reader, contextlib.closing(_Stopper(query, runner)):
-            return _Watch(settings, book, request, runner, spark, query, reader, to_java(kafka), stop).until_end()
+            return _Watch(settings, book, request, runner, spark, query, reader, java_kafka, stop).until_end()
+
+
+def _check_access(spec: GenerationSpec, kafka: Mapping[str, str]) -> None:
+    """A client that is turned away is told so at once and in plain words; for a broker that is away, Spark waits."""
+    try:
+        with TopicReader(kafka) as reader:
+            require_access(reader, spec.target)
+    except (AccessError, InputError):
+        raise
+    except SwitchyardError as error:
+        log.warning("%s", error)
 
 
 def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) -> Request:

@@ -37,11 +37,16 @@ BATCH_COLUMNS = {
 }
 
 
+def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the Java client, as options of Spark's Kafka source."""
+    return {f"kafka.{name}": value for name, value in kafka.items()}
+
+
 def read_topic(
     spark: SparkSession, topic: str, kafka: Mapping[str, str], starts: Offsets, max_offsets: int
 ) -> DataFrame:
     reader = spark.readStream.format("kafka").options(
-        **{f"kafka.{name}": value for name, value in kafka.items()},
+        **kafka_options(kafka),
         **{
             "kafka.fetch.max.wait.ms": "20",
             "subscribe": topic,
@@ -63,7 +68,7 @@ def read_range(
     starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
     return (
         spark.read.format("kafka")
-        .options(**{f"kafka.{name}": value for name, value in kafka.items()})
+        .options(**kafka_options(kafka))
         .options(
             **{
                 "kafka.fetch.max.wait.ms": "20",

@@ -13,6 +13,9 @@ from switchyard.stream.decode import DECODE_CONF
 LOGGING = Path(__file__).with_name("log4j2.properties")
 MAX_RESULT_SIZE = "spark.driver.maxResultSize"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+# Options and settings whose values Spark must not show, in a plan, a log or an event.
+SECRET_OPTIONS = "(?i)secret|password|token|access[.]?key|jaas|keystore|ssl[.]key"
+_TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
@@ -35,15 +38,20 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         MAX_RESULT_SIZE: "256m",
+        "spark.redaction.regex": SECRET_OPTIONS,
+        "spark.sql.redaction.options.regex": f"{SECRET_OPTIONS}|url",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
 
 
-def start_session(settings: Settings, name: str) -> SparkSession:
-    session = SparkSession.builder.appName(name).config(map=dict(session_conf(settings))).getOrCreate()
+def start_session(settings: Settings, name: str, token_url: str = "") -> SparkSession:
+    """`token_url` is the only address that a Kafka client of this session may fetch a token from."""
+    conf = session_conf(settings) | {"spark.executor.defaultJavaOptions": f"-D{_TOKEN_URLS}={token_url}"}
+    session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
     _keep_values_out(session)
     session.sparkContext.setLogLevel("WARN")
+    allow_token_url(session, token_url)
     _quieten(session)
     return session
 
@@ -53,6 +61,11 @@ def _keep_values_out(session: SparkSession) -> None:
     jvm = session.sparkContext._jvm
     place = jvm.java.net.URI(LOGGING.as_uri())  # type: ignore[union-attr]
     jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(place)  # type: ignore[union-attr]
+
+
+def allow_token_url(session: SparkSession, url: str) -> None:
+    """Kafka's client allows every address as long as nothing is said, and none when this is empty."""
+    session.sparkContext._jvm.java.lang.System.setProperty(_TOKEN_URLS, url)  # type: ignore[union-attr]
 
 
 def _quieten(session: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import urllib.error
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.local.airflow import read_password
+from switchyard.local.kafka_settings import ask_airflow
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swaps import Event
 from switchyard.tables.book import DeltaBook
@@ -111,6 +113,21 @@ def test_no_password_in_any_log(stack: Stack) -> None:
     assert logs
     assert [path for path in logs if secret in path.read_bytes()] == []
     assert [command for command in stack.processes() if secret.decode() in command] == []
+
+
+def test_the_command_line_sees_the_connection_as_a_person_has_edited_it(stack: Stack) -> None:
+    path = "/connections/kafka_default"
+    extra = json.loads(stack.api._call("GET", path)["extra"])
+
+    def edit(extra: dict[str, str]) -> None:
+        body = {"connection_id": "kafka_default", "conn_type": "kafka", "extra": json.dumps(extra)}
+        stack.api._call("PATCH", f"{path}?update_mask=extra", body)
+
+    edit({**extra, "client.id": "edited"})
+    try:
+        assert ask_airflow(stack.settings) == {**extra, "client.id": "edited"}
+    finally:
+        edit(extra)
 
 
 def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 `<table>:before` dies before the commit of that table in the second batch, `<table>:after` right after it,
 `<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them,
 `applied:before` after the flip, before the history knows of it.
+`loud:PATH` does not die: its JVM logs as the log4j configuration there says.
 `leak:NAME` does not die: the batch that brings a user of that name fails with an error that quotes the user's values.
 """
 
@@ -12,13 +13,14 @@ import os
 import runpy
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from switchyard import protocol
 from switchyard.layout import PROJECT
-from switchyard.stream import changes, runner
+from switchyard.stream import changes, runner, session
 from switchyard.tables.writer import TableWriter
 
 FIRST_BATCH = 1
@@ -78,6 +80,8 @@ def leak_values(user_rows: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     return wrapped
 
 
+if place == "loud":
+    session.LOGGING = Path(moment)
 changes.user_rows = leak_values(changes.user_rows)
 protocol.try_flip = crash_after_flip(protocol.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]

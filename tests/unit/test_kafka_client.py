@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from switchyard.control import check_topic_name, parse_moment
 from switchyard.errors import InputError
-from switchyard.kafka.client import client_properties, read_properties, to_java, write_properties
+from switchyard.kafka.client import client_properties, for_producers, read_properties, write_properties
 
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=20)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
 def test_extra_becomes_text_and_airflow_fields_are_left_out() -> None:
@@ -37,11 +37,11 @@ def test_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["kafka.properties"]
 
 
-@given(value=TEXT)
-def test_any_password_survives_the_file(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
+@given(name=TEXT.filter(str.strip), value=TEXT)
+def test_any_password_survives_the_file(tmp_path_factory: pytest.TempPathFactory, name: str, value: str) -> None:
     path = tmp_path_factory.mktemp("properties") / "kafka.properties"
-    write_properties(path, {"sasl.password": value, "a=b": "c"})
-    assert read_properties(path) == {"sasl.password": value, "a=b": "c"}
+    write_properties(path, {name: value, "a=b": "c"})
+    assert read_properties(path) == {name: value, "a=b": "c"}
 
 
 def test_a_backslash_before_an_n_is_no_line_break(tmp_path: Path) -> None:
@@ -50,24 +50,58 @@ def test_a_backslash_before_an_n_is_no_line_break(tmp_path: Path) -> None:
     assert read_properties(path) == {"sasl.password": "pa\\nss\nword"}
 
 
+def test_a_file_that_a_person_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "kafka.properties"
+    path.write_bytes(b"# login\r\n! note\n\n  security.protocol = SASL_SSL\r\nsasl.password=a\\\\b=c \\u00fc\\tx\n")
+    path.chmod(0o600)
+    assert read_properties(path) == {"security.protocol": "SASL_SSL", "sasl.password": "a\\b=c ü\tx"}
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "reason"),
+    [
+        (b"a=b", 0o640, "others can read .*chmod 600"),
+        (b"a=b", 0o604, "others can read .*chmod 600"),
+        (b"a=b\nhunter2", 0o600, "^setting 2 in .* is not of the form name=value; mend the line$"),
+        (b"=hunter2", 0o600, "^setting 1 in .* is not of the form name=value; mend the line$"),
+        (b"a=hunter2\xff", 0o600, "are not UTF-8"),
+    ],
+)
+def test_a_file_that_is_refused(tmp_path: Path, content: bytes, mode: int, reason: str) -> None:
+    path = tmp_path / "kafka.properties"
+    path.write_bytes(content)
+    path.chmod(mode)
+    with pytest.raises(InputError, match=reason) as refused:
+        read_properties(path)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [["hunter2"], {"a": "hunter2"}, None, "hunter2\0", "hunter2\ud800"])
+def test_a_value_that_no_client_takes_is_refused_by_its_name(value: object) -> None:
+    with pytest.raises(InputError, match=r"^the Kafka setting sasl\.password ") as refused:
+        client_properties({"bootstrap.servers": "b:1", "sasl.password": value})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_callbacks_are_not_taken_from_a_connection() -> None:
+    assert client_properties({"bootstrap.servers": "b:1", "error_cb": "os.system", "on_commit": "x"}) == {
+        "bootstrap.servers": "b:1"
+    }
+
+
+def test_a_producer_gets_no_consumer_bookkeeping() -> None:
+    given = {
+        "bootstrap.servers": "b:1",
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+    }
+    assert for_producers(given) == {"bootstrap.servers": "b:1"}
+
+
 def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the Kafka client properties"):
         read_properties(tmp_path / "none")
-
-
-def test_java_client_gets_a_login_module_and_no_bookkeeping() -> None:
-    java = to_java(
-        {
-            "bootstrap.servers": "b:1",
-            "group.id": "g",
-            "sasl.mechanisms": "SCRAM-SHA-256",
-            "sasl.username": "me",
-            "sasl.password": 'a"b',
-        }
-    )
-    assert java["sasl.mechanism"] == "SCRAM-SHA-256"
-    assert java["sasl.jaas.config"].endswith('ScramLoginModule required username="me" password="a\\"b";')
-    assert java.keys() == {"bootstrap.servers", "sasl.mechanism", "sasl.jaas.config"}
 
 
 @pytest.mark.parametrize("name", ["users", "a", "A.b_c-9", "x" * 249, "a..b"])

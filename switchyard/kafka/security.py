@@ -1,0 +1,257 @@
+"""The security settings of a Kafka client: what they must hold, which are secret, and the same for Spark's Java client.
+
+The names are those of librdkafka. What cannot be passed on to both clients is refused: one of them would be less
+secure than it looks. An error names a setting, never its value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from switchyard.errors import InputError
+
+SECRETS = (
+    "sasl.password",
+    "sasl.oauthbearer.client.secret",
+    "ssl.key.pem",
+    "ssl.key.password",
+    "ssl.keystore.password",
+)
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
+PASSWORD_MECHANISMS = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+}
+OAUTHBEARER = "OAUTHBEARER"
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+_OIDC = "sasl.oauthbearer"
+_OIDC_NEEDS = (f"{_OIDC}.client.id", f"{_OIDC}.client.secret", TOKEN_URL)
+_SASL = {
+    "sasl.mechanisms",
+    "sasl.username",
+    "sasl.password",
+    f"{_OIDC}.method",
+    f"{_OIDC}.scope",
+    f"{_OIDC}.extensions",
+    *_OIDC_NEEDS,
+    "https.ca.location",
+    "https.ca.pem",
+}
+_TLS = {
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.key.location",
+    "ssl.key.pem",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.endpoint.identification.algorithm",
+}
+_FAMILY = re.compile(r"(security|sasl|ssl|https|enable\.(ssl|sasl))\.")
+_EXTENSIONS = re.compile(r"[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*(,[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*)*")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOGIN = "org.apache.kafka.common.security"
+
+
+def is_security(name: str) -> bool:
+    return _FAMILY.match(name) is not None
+
+
+def secret_values(properties: Mapping[str, str]) -> list[str]:
+    return [properties[name] for name in SECRETS if properties.get(name)]
+
+
+def hide_secrets(text: str, properties: Mapping[str, str]) -> str:
+    for secret in secret_values(properties):
+        text = text.replace(secret, "***")
+    return text
+
+
+def normalise(properties: Mapping[str, str]) -> dict[str, str]:
+    """One name and one way to write it for what librdkafka takes in several."""
+    known = dict(properties)
+    if "sasl.mechanism" in known:
+        known.setdefault("sasl.mechanisms", known.pop("sasl.mechanism"))
+    for name in ("security.protocol", "sasl.mechanisms"):
+        if name in known:
+            known[name] = known[name].strip().upper()
+    return known
+
+
+def check_security(properties: Mapping[str, str]) -> None:
+    """Refuses in one sentence what would not work, or would not be secure, in one of the two clients."""
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    if protocol not in PROTOCOLS:
+        raise _wrong("security.protocol", f"must be one of {', '.join(PROTOCOLS)}")
+    given = {name for name in properties if is_security(name) and name != "security.protocol"}
+    if properties.get("enable.ssl.certificate.verification", "true").lower() != "true":
+        raise _wrong("enable.ssl.certificate.verification", "must stay true: Spark's client always verifies")
+    _refuse(given - _SASL - _TLS - {"enable.ssl.certificate.verification"}, "cannot be passed on to Spark's client")
+    if protocol != "SASL_SSL":
+        _refuse(given & _SASL, "needs security.protocol to be SASL_SSL")
+    if protocol == "PLAINTEXT":
+        _refuse(given & _TLS, "needs security.protocol to be SSL or SASL_SSL")
+    _check_tls(properties)
+    if protocol == "SASL_SSL":
+        _check_sasl(properties)
+
+
+def _check_tls(properties: Mapping[str, str]) -> None:
+    for name in ("ssl.ca", "ssl.certificate", "ssl.key", "https.ca"):
+        if f"{name}.location" in properties and f"{name}.pem" in properties:
+            raise _wrong(f"{name}.pem", f"and {name}.location exclude each other: keep one")
+    has_certificate, has_key = (_has(properties, name) for name in ("ssl.certificate", "ssl.key"))
+    if has_certificate != has_key:
+        missing, given = ("key", "certificate") if has_certificate else ("certificate", "key")
+        raise _wrong(f"ssl.{missing}.location", f"is missing: ssl.{given} is of no use without it")
+    if has_key and "ssl.keystore.location" in properties:
+        raise _wrong("ssl.keystore.location", "and ssl.key exclude each other: keep one")
+    if properties.get("ssl.endpoint.identification.algorithm", "https") not in ("https", "none"):
+        raise _wrong("ssl.endpoint.identification.algorithm", "must be https or none")
+
+
+def _check_sasl(properties: Mapping[str, str]) -> None:
+    mechanism = properties.get("sasl.mechanisms", "")
+    if mechanism in PASSWORD_MECHANISMS:
+        _require(properties, ("sasl.username", "sasl.password"), mechanism)
+    elif mechanism == OAUTHBEARER:
+        _check_oidc(properties)
+    else:
+        known = ", ".join((*PASSWORD_MECHANISMS, OAUTHBEARER))
+        raise _wrong("sasl.mechanisms", f"must be one of {known} when security.protocol is SASL_SSL")
+
+
+def _check_oidc(properties: Mapping[str, str]) -> None:
+    if properties.get(f"{_OIDC}.method", "").lower() != "oidc":
+        raise _wrong(f"{_OIDC}.method", "must be oidc")
+    _require(properties, _OIDC_NEEDS, OAUTHBEARER)
+    url = urlsplit(properties[TOKEN_URL])
+    is_private = url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK)
+    if not is_private or not url.hostname or url.username is not None:
+        raise _wrong(TOKEN_URL, "must be an https address without a login in it: the client's secret is sent there")
+    extensions = properties.get(f"{_OIDC}.extensions", "")
+    if extensions and not _EXTENSIONS.fullmatch(extensions):
+        raise _wrong(f"{_OIDC}.extensions", "must be name=value pairs with commas between, the names of letters only")
+
+
+def _require(properties: Mapping[str, str], names: Iterable[str], mechanism: str) -> None:
+    for name in names:
+        if not properties.get(name):
+            raise _wrong(name, f"is missing: {mechanism} needs it")
+
+
+def _refuse(names: set[str], why: str) -> None:
+    for name in sorted(names):
+        raise _wrong(name, f"{why}; remove it, or see docs/security.md")
+
+
+def _has(properties: Mapping[str, str], name: str) -> bool:
+    return f"{name}.location" in properties or f"{name}.pem" in properties
+
+
+def _wrong(name: str, why: str) -> InputError:
+    return InputError(f"the Kafka setting {name} {why} (connection kafka_default)")
+
+
+def java_security(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same under the names of the Java client, which wants a certificate and its key as text, not as two files."""
+    protocol = properties.get("security.protocol", "PLAINTEXT")
+    java = {"security.protocol": protocol}
+    if protocol != "PLAINTEXT":
+        java |= _java_trust(properties, "ssl.ca") | _java_identity(properties)
+        algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
+        java["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
+    if protocol == "SASL_SSL":
+        java |= _java_login(properties)
+    return java
+
+
+def _java_trust(properties: Mapping[str, str], name: str) -> dict[str, str]:
+    """Without an authority of one's own, both clients trust those that the machine, or the JVM, trusts."""
+    if pem := properties.get(f"{name}.pem"):
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
+    location = properties.get(f"{name}.location", "probe")
+    if location == "probe":
+        return {}
+    if Path(location).is_dir():
+        raise _wrong(f"{name}.location", "must be one file with PEM certificates, not a folder")
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+
+
+def _java_identity(properties: Mapping[str, str]) -> dict[str, str]:
+    if location := properties.get("ssl.keystore.location"):
+        password = properties.get("ssl.keystore.password", "")
+        store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": location, "ssl.keystore.password": password}
+        return store | {"ssl.key.password": password}
+    if not _has(properties, "ssl.key"):
+        return {}
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": _read_pem(properties, "ssl.certificate"),
+        "ssl.keystore.key": _unlock(_read_pem(properties, "ssl.key"), properties.get("ssl.key.password", "")),
+    }
+
+
+def _unlock(key: str, password: str) -> str:
+    """The key in the one form that every Java reads. Java 17 cannot open what OpenSSL encrypts today (PBES2)."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        opened = serialization.load_pem_private_key(key.encode(), password.encode() or None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise _wrong("ssl.key.location", "holds no PEM key that ssl.key.password opens: check both") from None
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return opened.private_bytes(serialization.Encoding.PEM, form, plain).decode()
+
+
+def _read_pem(properties: Mapping[str, str], name: str) -> str:
+    if pem := properties.get(f"{name}.pem"):
+        return pem
+    try:
+        return Path(properties[f"{name}.location"]).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(f"{name}.location", f"cannot be read ({type(error).__name__}): check the path") from None
+
+
+def _java_login(properties: Mapping[str, str]) -> dict[str, str]:
+    mechanism = properties["sasl.mechanisms"]
+    if mechanism != OAUTHBEARER:
+        options = {name: properties[f"sasl.{name}"] for name in ("username", "password")}
+        return {"sasl.mechanism": mechanism, "sasl.jaas.config": _jaas(PASSWORD_MECHANISMS[mechanism], options)}
+    return {
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", _oidc_options(properties)),
+        "sasl.login.callback.handler.class": f"{_LOGIN}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": properties[TOKEN_URL],
+    }
+
+
+def _oidc_options(properties: Mapping[str, str]) -> dict[str, str]:
+    # Spark, when it logs this text, hides everything after the word password and nothing else.
+    options = {"clientId": properties[f"{_OIDC}.client.id"], "password": ""}
+    options["clientSecret"] = properties[f"{_OIDC}.client.secret"]
+    if scope := properties.get(f"{_OIDC}.scope"):
+        options["scope"] = scope
+    for pair in filter(None, properties.get(f"{_OIDC}.extensions", "").split(",")):
+        name, _, value = pair.partition("=")
+        options[f"extension_{name}"] = value
+    return options | _java_trust(properties, "https.ca")
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    given = " ".join(f"{name}={_quote(value)}" for name, value in options.items())
+    return f"{_LOGIN}.{module} required {given};"
+
+
+def _quote(text: str) -> str:
+    """As Java's tokenizer reads it: a line break would end the quotation."""
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(plain, escaped)
+    return f'"{text}"'

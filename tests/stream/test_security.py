@@ -1,0 +1,446 @@
+"""Kafka with TLS, logins and access rules: every client, the right and the wrong settings, and where a secret shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from switchyard.cli import main
+from switchyard.commands import Desk
+from switchyard.errors import AccessError, InputError, SwitchyardError
+from switchyard.kafka import opening
+from switchyard.kafka.client import client_properties, to_java, write_properties
+from switchyard.kafka.control_topic import control_topic, publish
+from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.topics import TopicReader
+from switchyard.kafka.watching import assign_new, poll_newest
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.stream.query import kafka_options
+from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
+from switchyard.swaps import Event
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.status import read_status
+from tests.events import draw_events
+from tests.stream.driver import Driver, running_driver
+from tests.stream.secured import (
+    ALLOWED,
+    CANARY,
+    CONTROL,
+    DESCRIBED,
+    HIDDEN,
+    PASSWORD,
+    Secured,
+    running_secured_broker,
+)
+from tests.topics import Topics
+from tests.waiting import eventually
+
+NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "SSL")
+REFUSED = {"OAUTHBEARER": opening.NO_TOKEN, "SSL": opening.CLIENT_REFUSED}
+MISSING = {"OAUTHBEARER": "sasl.oauthbearer.client.secret"}
+each_login = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with running_secured_broker(tmp_path_factory.mktemp("secured")) as secured:
+        yield secured
+
+
+def ask_for_topics(kafka: dict[str, str]) -> object:
+    with TopicReader(kafka) as reader:
+        return reader.list_topics()
+
+
+def drain(kafka: dict[str, str], topic: str = CONTROL) -> list[bytes | None]:
+    with control_topic(kafka, topic) as control:
+        records = control.read_waiting(lambda text: None)
+        control.commit_ends()
+        return [record.value for record in records]
+
+
+def send_demo(kafka: dict[str, str], seconds: float = 0.1) -> int:
+    users, accounts = ALLOWED
+    return produce_demo(
+        kafka, users_topic=users, accounts_topic=accounts, rate=200, seconds=seconds, tell=lambda count, elapsed: None
+    )
+
+
+WAYS: dict[str, Callable[[dict[str, str]], object]] = {
+    "preflight": ask_for_topics,
+    "drain": drain,
+    "publish": lambda kafka: publish(kafka, CONTROL, b"{}", "cli:test"),
+    "demo": lambda kafka: send_demo(kafka, 30),
+}
+
+
+# librdkafka
+
+
+@each_login
+def test_with_the_right_settings_every_client_does_its_work(secured: Secured, name: str) -> None:
+    kafka = client_properties(secured.logins[name].right)
+    with TopicReader(kafka) as reader:
+        assert reader.list_topics() == dict.fromkeys((*ALLOWED, CONTROL, DESCRIBED), 2)
+        for topic in (*ALLOWED, CONTROL):
+            reader.require_readable(topic)
+            reader.bounds(topic)
+    sent = f'{{"id": "{name}"}}'.encode()
+    publish(kafka, CONTROL, sent, "cli:test")
+    assert sent in drain(kafka)
+    assert drain(kafka) == []
+    assert send_demo(kafka) > 0
+
+
+@each_login
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wrong_secret_is_one_sentence_without_it(
+    secured: Secured, name: str, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = client_properties(secured.logins[name].wrong)
+    with pytest.raises(AccessError) as refused:
+        WAYS[way](kafka)
+    assert str(refused.value) == REFUSED.get(name, opening.LOGIN_REFUSED)
+    assert CANARY not in caplog.text
+
+
+@each_login
+def test_a_missing_secret_is_one_sentence_that_names_it(secured: Secured, name: str) -> None:
+    given = secured.logins[name].missing
+    if name == "SSL":
+        with pytest.raises(AccessError) as refused:
+            ask_for_topics(client_properties(given))
+        assert str(refused.value) == opening.CLIENT_REFUSED
+        return
+    with pytest.raises(
+        InputError, match=rf"^the Kafka setting {MISSING.get(name, 'sasl.password')} is missing: {name}"
+    ):
+        client_properties(given)
+
+
+@pytest.mark.parametrize(
+    ("listener", "sentence"),
+    [("EXPIRED", opening.EXPIRED), ("STRANGE", opening.UNTRUSTED), ("PLAINTEXT", opening.NO_TLS)],
+)
+def test_a_broker_that_cannot_be_trusted(secured: Secured, listener: str, sentence: str) -> None:
+    with pytest.raises(AccessError) as refused:
+        ask_for_topics(secured.logins["SSL"].right | secured.at(listener))
+    assert str(refused.value) == sentence
+
+
+def test_a_certificate_for_another_name(secured: Secured) -> None:
+    """127.1 is this machine too, but not what is written in the certificate."""
+    with pytest.raises(AccessError) as refused:
+        ask_for_topics(secured.logins["PLAIN"].right | {"bootstrap.servers": f"127.1:{secured.ports['SASL']}"})
+    assert str(refused.value) == opening.OTHER_NAME
+
+
+def test_a_login_that_the_broker_does_not_offer(secured: Secured) -> None:
+    with pytest.raises(AccessError) as refused:
+        ask_for_topics(secured.logins["PLAIN"].right | secured.at("OAUTH"))
+    assert str(refused.value) == opening.NO_MECHANISM
+
+
+def test_nobody_there_is_not_a_refusal(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "TIMEOUT_SECONDS", 1.0)
+    with pytest.raises(SwitchyardError, match="is the broker up") as away:
+        ask_for_topics(secured.logins["PLAIN"].right | {"bootstrap.servers": "127.0.0.1:1"})
+    assert not isinstance(away.value, AccessError)
+
+
+def test_settings_that_librdkafka_refuses_are_one_sentence(secured: Secured) -> None:
+    with pytest.raises(
+        InputError, match=r"^the Kafka settings are refused: .*ssl\.key\.location failed.*; mend the"
+    ) as no:
+        ask_for_topics(secured.logins["SSL"].right | {"ssl.key.password": f"{CANARY}-wrong"})
+    assert CANARY not in str(no.value)
+
+
+# Access rules
+
+
+@pytest.mark.parametrize("topic", [DESCRIBED, HIDDEN])
+def test_a_topic_that_may_not_be_read_is_rejected_and_nothing_is_started(
+    secured: Secured, layout: Layout, topic: str
+) -> None:
+    kafka = secured.logins["SCRAM-SHA-256"].right
+    with TopicReader(kafka) as reader:
+        desk = Desk(Settings(root=layout.root), reader)
+        answer = desk.take_value(json.dumps({"usersTopic": topic}).encode(), "one", "test")
+        assert answer.outcome is not None
+        assert answer.outcome.event is Event.REJECTED
+        assert answer.outcome.detail == f"the Kafka user may not read the topic {topic}; grant DESCRIBE and READ on it"
+        planned = desk.take_value(json.dumps({"usersTopic": topic, "dryRun": True}).encode(), "two", "test")
+        assert planned.outcome is not None
+        assert planned.outcome.event is Event.REJECTED
+        assert desk.next_run() is None
+        missing = desk.take_value(b'{"usersTopic": "nowhere"}', "three", "test")
+        assert missing.outcome is not None
+        # The broker does not tell one that may not know.
+        assert missing.outcome.detail == "the Kafka user may not read the topic nowhere; grant DESCRIBE and READ on it"
+    assert list(DeltaBook(layout).ledger().requests) == []
+
+
+def test_a_control_topic_that_may_not_be_used_is_one_sentence(secured: Secured) -> None:
+    kafka = secured.logins["SCRAM-SHA-256"].right
+    with pytest.raises(
+        AccessError, match=f"^the Kafka user may not write to the topic {DESCRIBED}; grant WRITE on it$"
+    ):
+        publish(kafka, DESCRIBED, b"{}", "cli:test")
+    for topic in (DESCRIBED, HIDDEN):
+        publish(secured.admin, topic, b"{}", "cli:test")
+        with pytest.raises(AccessError, match=f"^the Kafka user may not read the topic {topic}; grant READ on it$"):
+            drain(kafka, topic)
+
+
+# Spark
+
+
+def count_with_spark(spark: SparkSession, kafka: dict[str, str]) -> int:
+    options = kafka_options(to_java(client_properties(kafka)))
+    return spark.read.format("kafka").options(**options, subscribe="users").load().count()
+
+
+@contextmanager
+def token_url_allowed(spark: SparkSession, url: str) -> Iterator[None]:
+    allow_token_url(spark, url)
+    try:
+        yield
+    finally:
+        allow_token_url(spark, "")
+
+
+@each_login
+def test_spark_reads_with_the_same_settings(spark: SparkSession, secured: Secured, name: str) -> None:
+    login = secured.logins[name]
+    send_demo(secured.admin)
+    with token_url_allowed(spark, secured.provider.token_url), TopicReader(secured.admin) as reader:
+        first, following = reader.bounds("users")
+        assert count_with_spark(spark, login.right) == sum(following.values()) - sum(first.values()) > 0
+
+
+@pytest.mark.parametrize("name", ["SCRAM-SHA-256", "OAUTHBEARER"])
+def test_spark_is_refused_with_a_wrong_secret_and_does_not_repeat_it(
+    spark: SparkSession, secured: Secured, name: str
+) -> None:
+    with token_url_allowed(spark, secured.provider.token_url), pytest.raises(Exception, match=r"(?i)kafka") as refused:
+        count_with_spark(spark, secured.logins[name].wrong)
+    assert CANARY not in str(refused.value)
+
+
+def with_scope(secured: Secured, scope: str) -> dict[str, str]:
+    """Another scope is another login: Java's clients share those that are alike."""
+    return secured.logins["OAUTHBEARER"].right | {"sasl.oauthbearer.scope": scope}
+
+
+def test_spark_fetches_a_token_from_nowhere_else(spark: SparkSession, secured: Secured) -> None:
+    for number, allowed in enumerate(("", "https://login.example.org/token")):
+        with token_url_allowed(spark, allowed), pytest.raises(Exception, match=r"(?i)kafka"):
+            count_with_spark(spark, with_scope(secured, f"elsewhere {number}"))
+    assert [scope for scope in secured.provider.scopes if "elsewhere" in scope] == []
+
+
+def test_both_clients_ask_for_the_scope(spark: SparkSession, secured: Secured) -> None:
+    kafka = with_scope(secured, "one two&three=ü")
+    ask_for_topics(kafka)
+    assert secured.provider.scopes[-1] == "one two&three=ü"
+    with token_url_allowed(spark, secured.provider.token_url):
+        count_with_spark(spark, kafka)
+    assert secured.provider.scopes[-2:] == ["one two&three=ü"] * 2
+
+
+JAAS_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(user=JAAS_TEXT, password=JAAS_TEXT)
+def test_any_secret_reaches_the_java_client_unharmed(spark: SparkSession, user: str, password: str) -> None:
+    jvm = spark.sparkContext._jvm
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "PLAIN", "sasl.username": user}
+    java = to_java(client_properties({"bootstrap.servers": "b:1", **login, "sasl.password": password}))
+    config = jvm.java.util.HashMap()
+    config.put("sasl.mechanism", "PLAIN")
+    config.put("sasl.jaas.config", jvm.org.apache.kafka.common.config.types.Password(java["sasl.jaas.config"]))
+    context = jvm.org.apache.kafka.common.security.JaasContext.loadClientContext(config)
+    options = context.configurationEntries().get(0).getOptions()
+    assert (options.get("username"), options.get("password")) == (user, password)
+
+
+@each_login
+def test_spark_hides_every_secret_option(spark: SparkSession, secured: Secured, name: str) -> None:
+    import re
+
+    login = secured.logins[name]
+    shown = {key for key in to_java(login.right) if not re.search(SECRET_OPTIONS, key)}
+    assert [key for key in shown if CANARY in to_java(login.right)[key]] == []
+    assert spark.conf.get("spark.redaction.regex") == SECRET_OPTIONS
+    redaction = spark.sparkContext._jvm.org.apache.spark.kafka010.KafkaRedactionUtil
+    assert CANARY not in redaction.redactJaasParam(to_java(login.right).get("sasl.jaas.config", ""))
+
+
+# The driver as a process
+
+
+@dataclass(frozen=True)
+class SecuredTopics(Topics):
+    """Filled without a login, read with one."""
+
+    login: dict[str, str]
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return self.login
+
+
+# Everything that the Kafka clients and Spark's Kafka source ever log.
+LOUD = """\
+status=error
+appender.console.type=Console
+appender.console.name=console
+appender.console.target=SYSTEM_ERR
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d %p %c{1}: %m%n%ex
+rootLogger.level=info
+rootLogger.appenderRef.console.ref=console
+logger.kafka.name=org.apache.kafka
+logger.kafka.level=info
+logger.source.name=org.apache.spark.sql.kafka010
+logger.source.level=debug
+logger.provider.name=org.apache.spark.kafka010
+logger.provider.level=debug
+"""
+
+
+def processes_of(driver: Driver) -> list[Path]:
+    """All processes of the session that spark-submit was started in."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) == driver.process.pid:
+                found.append(folder)
+        except OSError:
+            continue
+    return found
+
+
+def find_canary(*places: Path) -> list[str]:
+    files = [file for place in places for file in (place.rglob("*") if place.is_dir() else [place])]
+    return [str(file) for file in files if file.is_file() and CANARY.encode() in file.read_bytes()]
+
+
+def test_the_secret_of_a_driver_is_in_its_properties_file_only(
+    secured: Secured, layout: Layout, tmp_path: Path
+) -> None:
+    (tmp_path / "log4j2.properties").write_text(LOUD)
+    loud = f"loud:{tmp_path / 'log4j2.properties'}"
+    login = secured.logins["SCRAM-SHA-512"]
+    topics = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.right)
+    topics.send(draw_events(seed=3, count=50))
+    chosen = Settings(root=layout.root)
+    with running_driver(chosen, topics, tmp_path, crash=loud) as driver:
+
+        def is_active() -> bool:
+            assert driver.process.poll() is None, driver.tail()
+            return read_status(layout) is not None
+
+        eventually(is_active, 120)
+        folders = processes_of(driver)
+        assert len(folders) >= 2
+        assert find_canary(*[folder / part for folder in folders for part in ("cmdline", "environ")]) == []
+        driver.ask_to_stop()
+        assert driver.wait() == 128 + signal.SIGTERM
+    log = driver.log.read_text()
+    assert "sasl.jaas.config = [hidden]" in log, "the Kafka client was to log its settings"
+    assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
+
+    wrong = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.wrong)
+    with running_driver(chosen, wrong, tmp_path, crash=loud) as driver:
+        assert driver.wait() == 1
+    assert opening.LOGIN_REFUSED in driver.tail()
+    assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
+
+
+# Airflow and the command line
+
+
+def test_the_bell_and_the_tasks_use_the_connection(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    login = secured.logins["SCRAM-SHA-256"]
+    connection = {"conn_type": "kafka", "extra": {**login.right, "group.id": "switchyard"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    from airflow.sdk._shared.secrets_masker import redact
+
+    from switchyard.airflow.bell_stream import BellHook
+    from switchyard.airflow.connection import read_kafka
+
+    assert read_kafka() == login.right | {"group.id": "switchyard"}
+    assert CANARY not in str(redact(f"it says {PASSWORD} here"))
+    partition, offset = publish(login.right, CONTROL, b"{}", "cli:test")
+    consumer = BellHook(topics=[CONTROL], kafka_config_id="kafka_default").get_conn
+    try:
+        assert len(assign_new(consumer, [CONTROL], set())) == 2
+        eventually(lambda: (CONTROL, partition, offset) in poll_newest(consumer, 1), 20)
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def command(
+    secured: Secured, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The environment of the command line, with a file of client settings beside it."""
+    properties = {name: value for name, value in request.param(secured).items() if name != "bootstrap.servers"}
+    write_properties(tmp_path / "login.properties", properties)
+    monkeypatch.setenv("SWITCHYARD_ROOT", layout.root)
+    monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", request.param(secured)["bootstrap.servers"])
+    monkeypatch.setenv("SWITCHYARD_KAFKA_PROPERTIES", str(tmp_path / "login.properties"))
+
+
+def right(secured: Secured) -> dict[str, str]:
+    return secured.logins["SCRAM-SHA-512"].right
+
+
+def wrong(secured: Secured) -> dict[str, str]:
+    return secured.logins["SCRAM-SHA-512"].wrong
+
+
+@pytest.mark.parametrize("command", [right], indirect=True)
+def test_the_command_line_logs_in_with_the_file(
+    secured: Secured, command: None, layout: Layout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["swap", "--join-type", "inner", "--id", "by-hand", "--json"]) == 0
+    assert any(value and b'"by-hand"' in value for value in drain(right(secured)))
+    assert main(["plan", "--join-type", "inner", "--json"]) == 0
+    assert main(["plan", "--users-topic", DESCRIBED]) == 2
+    assert main(["demo", "--seconds", "0.1", "--json"]) == 0
+    main(["health", "--json"])
+    main(["doctor"])
+    said = capsys.readouterr()
+    assert f"may not read the topic {DESCRIBED}" in said.err
+    assert "users 2, accounts 2" in said.out
+    assert CANARY not in said.out + said.err
+    assert find_canary(tmp_path) == [str(tmp_path / "login.properties")]
+
+
+@pytest.mark.parametrize("command", [wrong], indirect=True)
+@pytest.mark.parametrize("arguments", [["swap"], ["plan"], ["demo", "--seconds", "20"]])
+def test_the_command_line_says_that_it_was_refused(
+    command: None, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert said.err == f"switchyard: {opening.LOGIN_REFUSED}\n"
+    assert find_canary(tmp_path) == [str(tmp_path / "login.properties")]

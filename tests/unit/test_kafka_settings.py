@@ -1,0 +1,74 @@
+"""Where the command line has its Kafka settings from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switchyard.errors import InputError
+from switchyard.kafka.client import write_properties
+from switchyard.local.airflow import _stamp, airflow_environment
+from switchyard.local.kafka_settings import find_kafka
+from switchyard.settings import Settings
+
+LOGIN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanisms": "PLAIN",
+    "sasl.username": "me",
+    "sasl.password": "hunter2",
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    write_properties(tmp_path / "login", LOGIN)
+    return tmp_path / "login"
+
+
+def settings_of(root: Path, bootstrap: str | None = "b:1", file: Path | None = None) -> Settings:
+    return Settings(root=str(root), kafka_port=1234, kafka_bootstrap=bootstrap, kafka_properties=file)
+
+
+def test_the_embedded_broker_needs_no_login(tmp_path: Path) -> None:
+    assert find_kafka(settings_of(tmp_path, None)) == {"bootstrap.servers": "127.0.0.1:1234"}
+
+
+def test_a_broker_of_ones_own_without_a_file_and_without_an_airflow_to_ask(tmp_path: Path) -> None:
+    assert find_kafka(settings_of(tmp_path)) == {"bootstrap.servers": "b:1"}
+
+
+def test_the_file_has_the_login_and_the_setting_the_address(tmp_path: Path, file: Path) -> None:
+    assert find_kafka(settings_of(tmp_path, file=file)) == {"bootstrap.servers": "b:1", **LOGIN}
+    write_properties(file, {**LOGIN, "bootstrap.servers": "b:1"})
+    assert find_kafka(settings_of(tmp_path, file=file)) == {"bootstrap.servers": "b:1", **LOGIN}
+
+
+def test_two_addresses_or_none_are_refused(tmp_path: Path, file: Path) -> None:
+    with pytest.raises(InputError, match="set SWITCHYARD_KAFKA_BOOTSTRAP to its address too"):
+        find_kafka(settings_of(tmp_path, None, file))
+    write_properties(file, {**LOGIN, "bootstrap.servers": "other:1"})
+    with pytest.raises(InputError, match=r"^bootstrap\.servers in .* is not SWITCHYARD_KAFKA_BOOTSTRAP: remove it"):
+        find_kafka(settings_of(tmp_path, file=file))
+
+
+def test_what_is_wrong_in_the_file_is_said_without_the_value(tmp_path: Path, file: Path) -> None:
+    write_properties(file, {**LOGIN, "sasl.mechanisms": "hunter2"})
+    with pytest.raises(InputError, match=r"the Kafka setting sasl\.mechanisms must be one of") as refused:
+        find_kafka(settings_of(tmp_path, file=file))
+    assert "hunter2" not in str(refused.value)
+
+
+def test_airflow_is_told_the_path_and_prepared_anew_when_the_file_changes(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = settings_of(tmp_path, file=Path("login"))
+    environment = airflow_environment(settings, base={})
+    assert environment["SWITCHYARD_KAFKA_PROPERTIES"] == str(file)
+    assert "hunter2" not in str(environment)
+    before = _stamp(settings)
+    assert _stamp(settings) == before
+    write_properties(file, {**LOGIN, "sasl.password": "hunter3!"})
+    assert _stamp(settings) != before
+    assert "SWITCHYARD_KAFKA_PROPERTIES" not in airflow_environment(settings_of(tmp_path), base={})
