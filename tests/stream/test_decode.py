@@ -10,6 +10,7 @@ from pyspark.sql import Row, SparkSession
 
 from switchyard.layout import Layout
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
+from switchyard.stream.forgetting import owner_of
 from switchyard.tables import store
 from tests.stream.running import Stream
 from tests.stream.tables import parse_tables
@@ -117,7 +118,11 @@ def test_bad_records_are_rejected_with_the_reason_and_the_raw_value(
     assert [(row["kind"], row["reason"], row["text"]) for row in rows] == [
         ("reject", reason, value.decode()) for value, reason in cases
     ]
-    assert all(row[field.name] is None for row in rows for field in fields)
+    assert all(row[field.name] is None for row in rows for field in fields if field.name != "userId")
+    # What of a person can be recognized in a stored value must be recognized in the stream as well.
+    owners = [owner_of(value.decode()) for value, reason in cases if reason != NOT_JSON]
+    assert [row["userId"] for row in rows if row["reason"] != NOT_JSON] == owners
+    assert "a" in owners
 
 
 def test_bytes_that_are_not_text_are_kept_as_base64(spark: SparkSession) -> None:

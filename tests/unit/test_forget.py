@@ -20,6 +20,7 @@ from switchyard.settings import Settings
 from switchyard.stream import changes
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.forgetting import REASON, owner_of
+from switchyard.stream.runner import BatchRunner
 from switchyard.stream.sink import BatchSink
 from switchyard.swaps import Rules
 from switchyard.tables import store
@@ -30,6 +31,7 @@ from switchyard.tables.writer import claim_attempt
 from tests.model import Event
 from tests.properties.test_batches import batch_table, spec_of
 from tests.unit.test_removal import activate
+from tests.waiting import eventually
 
 EVENTS = [Event("user", "a", 1, 0, 0), Event("account", "a", 2, 0, 0), Event("user", "b", 3, 0, 1)]
 ENDS = {"users": {0: 3}, "accounts": {0: 1}}
@@ -205,6 +207,8 @@ def test_where_nothing_ever_ran_there_is_nothing_to_forget(root: Layout, capsys:
         ('{"userId": "a", "userId": "b"}', "b"),
         ('{"userId": "\\u00e9"}', "é"),
         ('{"userId": null}', None),
+        ('{"userId": "\\ud83d"}', None),
+        ('{"userId": "a", "age": 1' + "0" * 5000 + "}", "a"),
         ('{"userId": {"a": 1}}', None),
         ('{"userId": "a"', None),
         ('["a"]', None),
@@ -226,3 +230,49 @@ def test_marks_are_numbered_and_hold_no_id(layout: Layout) -> None:
     assert len({row["salt"] for row in store.read_rows(layout, "forgotten")}) == 1
     assert marks.up_to(1).after(0).newest == 1
     assert marks.find_persons(["a", "c", None]) == {"a"}
+
+
+def test_an_idle_driver_forgets_beside_its_watch_and_reports_the_new_versions(layout: Layout) -> None:
+    write_batch(layout)
+    runner = BatchRunner(Settings(root=layout.root), spec_of("left"), claim_attempt(layout, 1))
+    mark = add_mark(layout, "a", ENDS, {}, "test")
+    assert runner.sink.has_new_marks()
+    runner.forget_soon()
+    eventually(lambda: not runner.sink.has_new_marks())
+    with runner.busy:
+        runner.report_alive()
+    progress = newest_progress(layout, 1)
+    assert progress is not None
+    assert (progress.batchId, forget.mark_at(layout, progress)) == (0, mark)
+    assert user_ids(layout, "joined", progress.joinedVersion) == ["b"]
+    assert "forgotten: 1 of users, 1 of accounts, 1 of joined, 1 of rejects" in [
+        row["msg"] for row in store.read_rows(layout, "logs")
+    ]
+
+
+def test_an_idle_driver_leaves_half_a_batch_to_its_replay_and_notices_a_successor(layout: Layout) -> None:
+    write_batch(layout, is_reported=False)
+    runner = BatchRunner(Settings(root=layout.root), spec_of("left"), claim_attempt(layout, 1))
+    add_mark(layout, "a", ENDS, {}, "test")
+    runner._forget_in_thread()
+    assert user_ids(layout, "users") == ["a", "b"]
+    write_batch(layout)
+    runner._forget_in_thread()
+    assert runner.fenced is None
+    runner.position = runner._last_position()
+    runner._forget_in_thread()
+    assert isinstance(runner.fenced, FencedError)
+    assert runner.failure is None
+
+
+def test_what_fails_while_forgetting_ends_the_driver_with_a_reason(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_batch(layout)
+    runner = BatchRunner(Settings(root=layout.root), spec_of("left"), claim_attempt(layout, 1))
+    add_mark(layout, "a", ENDS, {}, "test")
+    for path in Path(layout.table("users")).rglob("*.parquet"):
+        path.unlink()
+    runner._forget_in_thread()
+    assert runner.failure is not None
+    assert runner.failure.startswith("forgetting failed: ")
