@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 FAST_TESTS := tests/unit tests/properties tests/dags
-SLOW_TESTS := tests/stream tests/integration
+SLOW_TESTS := tests/stream tests/faults tests/integration
 CODE := switchyard tools tests dags jobs plugins bench
 
 .DEFAULT_GOAL := help
