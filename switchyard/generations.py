@@ -32,6 +32,8 @@ class GenerationSpec(BaseModel, frozen=True):
     stateRetention: timedelta | None = None
     """Fixed for the generation's life: a checkpoint cannot change it, and an audit must know it."""
     requestedAt: datetime
+    topicIds: dict[str, str] = {}
+    """What Kafka calls the topics itself: a topic that is created anew under the same name has another id."""
     end: str | None = None
     """Where a snapshot of history ends, as it was asked for; None for a stream, which has no end."""
 
@@ -68,6 +70,7 @@ def resolve_spec(
         readyOffsets=ends,
         stateRetention=retention,
         requestedAt=datetime.now(UTC),
+        topicIds={topic: reader.topic_id(topic) for topic in topics},
     )
 
 

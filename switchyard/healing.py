@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from switchyard.tables.logs import tell
 from switchyard.upkeep import Run, keep_up, run_of_life
 
 HEAL = "heal"
+LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
     if generation is None or life is None:
         return Healing(done)
     cure = health.choose_cure(sight, settings.limits, find_task_state(life.run_id))
+    if cure is Cure.END_DRIVER and _reports_after_all(settings, sight):
+        return Healing(done)
     if cure is Cure.END_DRIVER:
         return Healing([*done, _end_hung(settings, sight, generation)])
     if cure is Cure.START_RUN:
@@ -54,6 +58,18 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
         text = f"the stream of generation {generation} was stopped by hand: clear its task `stream` to go on"
         return Healing(done, advice=text)
     return Healing(done)
+
+
+def _reports_after_all(settings: Settings, sight: Sight) -> bool:
+    """When the clock was put forward, a live driver seems silent until its next report: that is waited for."""
+    if not health.is_silent(sight, settings.limits):
+        return False
+    deadline = time.monotonic() + 2 * settings.heartbeat_seconds
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        if see_beats(sight, settings, {}).beats[-1:] != sight.beats[-1:]:
+            return True
+    return False
 
 
 def _end_orphans(settings: Settings, sight: Sight) -> list[str]:

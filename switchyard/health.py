@@ -310,14 +310,16 @@ class Cure(StrEnum):
     ASK_PERSON = "ask a person"
 
 
+def is_silent(sight: Sight, limits: Limits) -> bool:
+    return sight.silence is not None and sight.silence > limits.hung
+
+
 def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
     """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
     if sight.is_snapshot:
         return Cure.NONE
-    silence = sight.silence
-    is_silent = silence is not None and silence > limits.hung
     is_stuck = check_progress(sight, limits).is_incident
-    if not is_silent and not is_stuck:
+    if not is_silent(sight, limits) and not is_stuck:
         return Cure.NONE
     own = [driver for driver in sight.drivers if driver.generation == sight.standing.generation]
     if any(driver.age <= limits.starting for driver in own) and not is_stuck:

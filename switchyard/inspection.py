@@ -39,7 +39,7 @@ def look(settings: Settings) -> Sight:
 def see_beats(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
     generation = sight.standing.generation
     rows = [] if generation is None else recent_rows(settings.layout, generation, WINDOW)
-    return replace(sight, beats=[_beat(row) for row in sorted(rows, key=lambda row: row.at)])
+    return replace(sight, beats=[_beat(row) for row in sorted(rows, key=lambda row: row.order)])
 
 
 def see_broker(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:

@@ -37,6 +37,17 @@ def furthest(positions: Iterable[Offsets]) -> Offsets:
     return merged
 
 
+def describe_missing(position: Offsets, firsts: Offsets) -> str:
+    """Which records between a position and the first ones that there are, are gone; empty when none is."""
+    gone = [
+        f"{topic}, partition {partition}, offsets {position[topic].get(partition, 0)} to {first - 1}"
+        for topic, partitions in firsts.items()
+        for partition, first in partitions.items()
+        if first > position.get(topic, {}).get(partition, 0)
+    ]
+    return "; ".join(gone)
+
+
 def from_json(text: str | None) -> Offsets:
     parsed = json.loads(text or "{}")
     return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in parsed.items()}

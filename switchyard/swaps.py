@@ -352,8 +352,8 @@ def may_flip(ledger: Ledger, standing: Standing, swap_id: str, now: datetime, ru
 
 
 def is_dwelling(ledger: Ledger, now: datetime, rules: Rules) -> bool:
-    """Whether the last flip is so fresh that the next one has to wait."""
-    return bool(ledger.flips) and now < ledger.flips[-1].at + rules.dwell
+    """Whether the last flip is so fresh that the next one has to wait; one far in the future was the clock."""
+    return bool(ledger.flips) and abs(now - ledger.flips[-1].at) < rules.dwell
 
 
 def is_overdue(request: Request, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from switchyard.layout import Layout
 from switchyard.protocol import Book
 from switchyard.settings import Settings
 from switchyard.swaps import Event, Ledger, Request
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import Level, tell
 from switchyard.tables.progress import newest_progress, report_again
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
@@ -126,6 +126,20 @@ def run_of_life(ledger: Ledger, generation: int) -> Run | None:
     started = [request for request in requests if ledger.has(request.swapId, Event.STARTING)]
     chosen = (started or requests)[-1:]
     return run_of(ledger, chosen[0]) if chosen else None
+
+
+def note_failure(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
+    """A driver has failed: its build ends, or people are told why an active one is started again."""
+    fail_build(settings, book, swap_id, reason)
+    tell_of_active(settings, book, swap_id, f"failed and is started again: {reason}", level="ERROR")
+
+
+def tell_of_active(settings: Settings, book: Book, swap_id: str, what: str, level: Level) -> None:
+    """One line about the driver of a generation that was flipped to; of a build its outcome tells."""
+    request, outcome = book.ledger().find(swap_id), book.ledger().outcomes.get(swap_id)
+    if request is not None and outcome is not None and outcome.event is Event.APPLIED:
+        text = f"the driver of generation {request.generation} {what}"
+        tell(settings.layout, text, level=level, generation=request.generation, swap_id=swap_id)
 
 
 def fail_build(settings: Settings, book: Book, swap_id: str, reason: str) -> None:

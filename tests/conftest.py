@@ -37,14 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    from switchyard.local import loopback
-    from switchyard.local.broker import Broker
+    from tests.brokers import running_broker
 
-    broker = Broker(tmp_path_factory.mktemp("broker"), loopback.pick_free_port())
-    broker.start()
-    broker.wait_until_ready(60)
-    yield broker
-    broker.stop()
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def _admitted(request: Request) -> Admitted:
 def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> None:
     """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
     from switchyard.stories import open_book
-    from switchyard.upkeep import fail_build, keep_up
+    from switchyard.upkeep import fail_build, keep_up, tell_of_active
 
     book = open_book(settings.layout)
     is_fenced = exit_code == FencedError.exit_code
@@ -110,6 +110,15 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
         raise AirflowSkipException(
             f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
         )
+    if exit_code is not None and is_killed(exit_code):
+        # One that fails by itself tells why; this one could not.
+        text = f"was killed (exit code {exit_code}) and is started again"
+        tell_of_active(settings, book, admitted.swap_id, text, "ERROR")
+
+
+def is_killed(exit_code: int) -> bool:
+    """Ended by a signal, as the process itself or a shell around it reports it."""
+    return exit_code < 0 or exit_code > 128
 
 
 def close_from_run(context: Context) -> dict[str, Any]:

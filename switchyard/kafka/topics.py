@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -58,6 +58,7 @@ class TopicReader:
         }
         self._hearing = Hearing(properties)
         self._consumer = open_client(Consumer, settings, self._hearing)
+        self._properties = base_properties(properties)
 
     def __enter__(self) -> TopicReader:
         return self
@@ -86,6 +87,24 @@ class TopicReader:
         if found.error is not None:
             raise InputError(_why_not(topic, found.error))
         return sorted(found.partitions)
+
+    def topic_id(self, topic: str) -> str:
+        """What the broker calls the topic itself; another one after it was deleted and created anew."""
+
+        def describe() -> str:
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)
+            return str(asked[topic].result().topic_id)
+
+        try:
+            return ask(describe)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise InputError(_why_not(topic, error.args[0])) from None
+            raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return open_client(AdminClient, for_producers(self._properties), self._hearing)
 
     def bounds(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
         """The first and the next offset of every partition."""

@@ -25,21 +25,23 @@ from switchyard.generations import GenerationSpec, remove_checkpoint, require_ac
 from switchyard.kafka.client import to_java
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
-from switchyard.layout import Layout
+from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets, has_reached
-from switchyard.privacy import clean_foreign_text, describe_error
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
+from switchyard.stream.continuity import check_continuity, check_topics
+from switchyard.stream.failures import explain_failure, explain_text, insist
 from switchyard.stream.gate import examine
+from switchyard.stream.jumps import JumpWatch
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
 from switchyard.swaps import Event, Ledger, Request, Standing, Target
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.logs import tell
-from switchyard.tables.writer import claim_attempt
-from switchyard.upkeep import clean_up, fail_build, last_seen, retire_silent
+from switchyard.tables.logs import Level, tell
+from switchyard.tables.writer import TableWriter, claim_attempt
+from switchyard.upkeep import clean_up, last_seen, note_failure, retire_silent
 
 LOOK_SECONDS = 0.5
 RESTING_SECONDS = 1.0
@@ -58,30 +60,43 @@ class End(enum.Enum):
 
 
 def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> End:
-    layout = settings.layout
+    layout, stop = settings.layout, threading.Event()
     book = open_book(layout)
     request = _known_request(settings, book, spec)
     if swaps.must_stop(book.ledger(), request):
         log.info("generation %s is over; there is nothing to do", spec.generation)
         return End.RETIRED
-    attempt = claim_attempt(layout, spec.generation)
-    if swaps.must_stop(book.ledger(), request):
-        raise FencedError(f"generation {spec.generation} ended while attempt {attempt} was starting")
-    if not protocol.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
-        text = f"the driver of generation {spec.generation} is starting again: attempt {attempt}"
-        tell(layout, text, generation=spec.generation, swap_id=request.swapId)
     try:
-        return _stream(settings, spec, kafka, book, request, attempt)
+        attempt = _begin(layout, book, request)
+        with TopicReader(kafka) as reader:
+            check_continuity(layout, spec, reader)
+        return _stream(settings, spec, kafka, book, request, attempt, stop)
     except FencedError as error:
         log.warning("fenced out: %s", error)
         return End.FENCED
     except Exception as error:
-        fail_build(settings, book, request.swapId, describe_error(error))
-        if swaps.is_abandoned(book.ledger(), spec.generation):
-            clean_up(layout, book, spec.generation)
+        reason = explain_failure(error)
+        insist(reason, lambda: _tell_failure(settings, book, request, reason), stop)
         raise
     finally:
         _leave_nothing(layout, book, spec.generation)
+
+
+def _begin(layout: Layout, book: DeltaBook, request: Request) -> int:
+    """Takes the number of the attempt, which fences older ones out, and says that it starts."""
+    attempt = claim_attempt(layout, request.generation)
+    if swaps.must_stop(book.ledger(), request):
+        raise FencedError(f"generation {request.generation} ended while attempt {attempt} was starting")
+    if not protocol.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
+        text = f"the driver of generation {request.generation} is starting again: attempt {attempt}"
+        tell(layout, text, generation=request.generation, swap_id=request.swapId)
+    return attempt
+
+
+def _tell_failure(settings: Settings, book: DeltaBook, request: Request, reason: str) -> None:
+    note_failure(settings, book, request.swapId, reason)
+    if swaps.is_abandoned(book.ledger(), request.generation):
+        clean_up(settings.layout, book, request.generation)
 
 
 def _leave_nothing(layout: Layout, book: DeltaBook, generation: int) -> None:
@@ -92,11 +107,16 @@ def _leave_nothing(layout: Layout, book: DeltaBook, generation: int) -> None:
 
 
 def _stream(
-    settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], book: DeltaBook, request: Request, attempt: int
+    settings: Settings,
+    spec: GenerationSpec,
+    kafka: Mapping[str, str],
+    book: DeltaBook,
+    request: Request,
+    attempt: int,
+    stop: threading.Event,
 ) -> End:
-    stop = threading.Event()
     with announced(settings, spec.generation, stop.set):
-        with _watching_for_an_early_end(settings, request):
+        with _watching_for_an_early_end(settings, request, attempt):
             java_kafka = to_java(kafka)
             _check_access(spec, kafka)
             runner = BatchRunner(settings, spec, attempt)
@@ -146,8 +166,8 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
 
 
 @contextlib.contextmanager
-def _watching_for_an_early_end(settings: Settings, request: Request) -> Iterator[None]:
-    """A session takes many seconds to start; a build that is superseded meanwhile gives its processors back at once.
+def _watching_for_an_early_end(settings: Settings, request: Request, attempt: int) -> Iterator[None]:
+    """A session takes many seconds to start; who is superseded meanwhile gives the processors back at once.
 
     Nothing has been written yet, so the process may simply end.
     """
@@ -155,6 +175,7 @@ def _watching_for_an_early_end(settings: Settings, request: Request) -> Iterator
 
     def watch() -> None:
         book = open_book(settings.layout)
+        fence = TableWriter(settings.layout, BIG_TABLES[0], generation, attempt)
         while not started.wait(RESTING_SECONDS):
             if swaps.must_stop(book.ledger(), request):
                 if swaps.is_abandoned(book.ledger(), generation):
@@ -163,6 +184,11 @@ def _watching_for_an_early_end(settings: Settings, request: Request) -> Iterator
                 settings.workspace.driver_pid(generation).unlink(missing_ok=True)
                 log.info("generation %s is over before its session has started", generation)
                 os._exit(End.RETIRED.value)
+            try:
+                fence.refresh()
+            except FencedError as error:
+                tell(settings.layout, f"fenced out: {error}", generation=generation, swap_id=request.swapId)
+                os._exit(End.FENCED.value)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -204,6 +230,9 @@ class _Watch:
     _is_resting: bool = False
     _is_watched: bool = False
     _due: dict[str, float] = field(default_factory=dict)
+    _clock: JumpWatch = field(default_factory=JumpWatch)
+    _silent_since: float | None = None
+    _is_doubted: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -225,7 +254,7 @@ class _Watch:
         if self.runner.fenced is not None:
             return self._end_fenced(self.runner.fenced)
         if not self.query.isActive or self.runner.failure:
-            reason = self.runner.failure or clean_foreign_text(str(self.query.exception()))
+            reason = self.runner.failure or explain_text(str(self.query.exception()))
             raise SwitchyardError(f"the stream has stopped: {reason}")
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
@@ -273,17 +302,49 @@ class _Watch:
 
     def _ask_lag(self) -> None:
         """A broker that does not answer now will show in the lag's absence, not stop the stream."""
-        spec = self.runner.spec
+        spec, asked_at = self.runner.spec, time.monotonic()
         try:
+            check_topics(spec, self.reader)
             self.runner.broker_ends = {
                 topic: self.reader.bounds(topic)[1] for topic in (spec.usersTopic, spec.accountsTopic)
             }
+        except InputError as error:
+            self._doubt(error)
         except SwitchyardError as error:
             log.warning("%s", error)
             self.runner.broker_ends = {}
+            self._note_silence(asked_at)
+        else:
+            self._is_doubted = False
+            self._note_answer()
+
+    def _doubt(self, error: InputError) -> None:
+        """A broker that has just started may not know its topics yet: one that says so twice in a row means it."""
+        if self._is_doubted:
+            raise error
+        self._is_doubted = True
+
+    def _note_silence(self, asked_at: float) -> None:
+        if self._silent_since is None:
+            self._silent_since = asked_at
+            self._tell("the broker does not answer; the driver waits for it", "WARNING")
+
+    def _note_answer(self) -> None:
+        if self._silent_since is not None:
+            silence = time.monotonic() - self._silent_since
+            self._silent_since = None
+            self._tell(f"the broker answers again, after {silence:.0f} s; the driver goes on")
+
+    def _note_jump(self) -> None:
+        """Times from before a jump say nothing about silence: whoever is watched gets its whole time anew."""
+        jump = self._clock.find_jump(_now(), time.monotonic())
+        if jump is not None:
+            self.since = _now()
+            self._tell(f"the clock has jumped by {jump.total_seconds():.0f} s", "WARNING")
 
     def _act(self) -> End | None:
         """Does what is due for this generation, and what is due for all."""
+        self._note_jump()
         protocol.settle_due(self.book, _now())
         ledger, standing = self.book.ledger(), self.book.standing()
         request = ledger.building
@@ -297,7 +358,7 @@ class _Watch:
             return End.RETIRED
         if is_building and request is not None and not is_active:
             self._build(request)
-        elif is_active:
+        elif is_active and _now() - self.since > self.settings.rules.silence:
             retire_silent(self.settings, self.book, _now())
         elif ledger.is_lingering(self.generation):
             return self._linger(ledger, standing)
@@ -367,9 +428,10 @@ class _Watch:
         self._tell(f"fenced out: {error}")
         return End.FENCED
 
-    def _tell(self, msg: str) -> None:
+    def _tell(self, msg: str, level: Level = "INFO") -> None:
         request = self.book.ledger().request_of(self.generation)
-        tell(self.layout, msg, generation=self.generation, swap_id=request.swapId if request else None)
+        swap_id = request.swapId if request else None
+        tell(self.layout, msg, level=level, generation=self.generation, swap_id=swap_id)
 
 
 def _now() -> datetime:

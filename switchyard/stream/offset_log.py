@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import Offsets
 from switchyard.tables.files import Folder
+
+_NO_OFFSET = "-"
+"""Spark's line for a source that has not been read yet."""
+ADVICE = "roll back, or swap to another join type and back with start earliest"
+"""For a generation that cannot go on where it was."""
 
 
 def parse_offset_log(text: str, topics: Iterable[str]) -> Offsets:
@@ -22,9 +27,15 @@ def parse_offset_log(text: str, topics: Iterable[str]) -> Offsets:
     return found
 
 
-def read_batch_end(checkpoint: str, batch_id: int, topics: Iterable[str]) -> Offsets:
+def read_batch_end(checkpoint: str, batch_id: int, topics: Collection[str]) -> Offsets:
     try:
         text = Folder.at(checkpoint).read_bytes(f"offsets/{batch_id}").decode()
-    except FileNotFoundError:
-        raise SwitchyardError(f"the checkpoint has no offsets of batch {batch_id}; is it damaged?") from None
-    return parse_offset_log(text, topics)
+        found = parse_offset_log(text, topics)
+        is_whole = set(found) == set(topics) or _NO_OFFSET in text.splitlines()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise SwitchyardError(
+            f"the checkpoint is damaged: where batch {batch_id} ends is not there or not whole; {ADVICE}"
+        )
+    return found

@@ -17,10 +17,10 @@ from switchyard.errors import FencedError, SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets
-from switchyard.privacy import describe_error
 from switchyard.settings import Settings
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
@@ -88,7 +88,7 @@ class BatchRunner:
         except Exception as error:
             # Spark writes what is raised here into its log, with the text of the error.
             log.error("batch %s failed", batch_id, exc_info=error)
-            self.failure = f"batch {batch_id} failed: {describe_error(error)}"
+            self.failure = f"batch {batch_id} failed: {explain_failure(error)}"
             raise SwitchyardError(self.failure) from None
         finally:
             self.busy.release()
@@ -147,7 +147,7 @@ class BatchRunner:
                 self.fenced = error
             except Exception as error:
                 log.error("forgetting failed", exc_info=error)
-                self.failure = f"forgetting failed: {describe_error(error)}"
+                self.failure = f"forgetting failed: {explain_failure(error)}"
 
     def _forget_between_batches(self) -> None:
         """A batch that was left half done is replayed first."""

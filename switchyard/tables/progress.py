@@ -40,6 +40,11 @@ class Progress:
     def version_of(self, table: str) -> int:
         return self.versions()[table]
 
+    @property
+    def order(self) -> tuple[int, datetime]:
+        """Orders the rows of an attempt. Batches are counted; a clock may be put back."""
+        return self.batchId, self.at
+
     def versions(self) -> dict[str, int]:
         return {name: int(getattr(self, f"{name}Version")) for name in BIG_TABLES}
 
@@ -62,7 +67,7 @@ def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Prog
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
     """The last row of the newest attempt, whatever a replaced one may still have to say."""
-    return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.at, default=None)
+    return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.order, default=None)
 
 
 def recent_rate(layout: Layout, generation: int) -> float:
@@ -85,9 +90,9 @@ def best_rate(layout: Layout, without: Collection[int] = ()) -> float | None:
 
 
 def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
-    """Rows of the newest attempt not older than its newest file's first row less a window.
+    """Rows of the newest attempt not older than the first row of its newest file less a window.
 
-    Opens only these files, by their statistics.
+    Opens only these files, by their statistics. The newest file is the one with the newest batch, whatever the clock.
     """
     if not store.has_table(layout, "progress"):
         return []
@@ -98,7 +103,8 @@ def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Prog
         return []
     attempt = pc.max(files["max.attempt"])
     files = files.filter(pc.equal(files["max.attempt"], attempt))
-    since = pa.scalar(pc.max(files["min.at"]).as_py() - window, TIMESTAMP)
+    newest_file = files.filter(pc.equal(files["max.batchId"], pc.max(files["max.batchId"])))
+    since = pa.scalar(pc.max(newest_file["min.at"]).as_py() - window, TIMESTAMP)
     newest = (pc.field("attempt") == attempt) & (pc.field("at") >= since)
     rows = store.read_snapshot(table, "progress", generation=generation, where=newest).to_pylist()
     return [Progress(**row) for row in rows]

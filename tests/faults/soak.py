@@ -10,8 +10,10 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,12 +25,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from switchyard.errors import SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import JOIN_TYPES
 from switchyard.local import loopback, sessions
 from switchyard.settings import Settings
-from switchyard.swaps import Event
+from switchyard.swaps import SETTLING, Event
 from tests.integration.conftest import Stack
 from tests.integration.traffic import Traffic, running_traffic
 
@@ -36,6 +39,7 @@ PAIRS = [("users-a", "accounts-a"), ("users-b", "accounts-b")]
 PARTS = ("scheduler", "triggerer", "api-server", "dag-processor")
 PAUSE_SECONDS = (15.0, 60.0)
 CALM_SECONDS = 400.0
+COMMANDS = ("swap", "send_nonsense", "roll_back")
 
 
 @dataclass
@@ -45,6 +49,8 @@ class Soak:
     done: Counter[str] = field(default_factory=Counter)
     sent: list[str] = field(default_factory=list)
     """Ids of the commands that were sent"""
+    drawn: int = 0
+    """Ids that were given away, also to commands that did not get through"""
 
     def step(self) -> None:
         actions: list[tuple[int, Callable[[], str]]] = [
@@ -59,7 +65,12 @@ class Soak:
             (1, self.lock_database),
         ]
         action = self.draw.choices([act for _, act in actions], [weight for weight, _ in actions])[0]
-        say(f"{action.__name__}: {action()}")
+        try:
+            said = action()
+        except (SwitchyardError, OSError, AssertionError, subprocess.TimeoutExpired) as error:
+            # What it was meant for may be away because of the fault before.
+            said = f"not possible now: {type(error).__name__}: {error}"
+        say(f"{action.__name__}: {said}")
         self.done[action.__name__] += 1
 
     def swap(self) -> str:
@@ -72,14 +83,18 @@ class Soak:
         return self._send(self.draw.choice([{"usersTopic": "nobody-made-it"}, {"usersTopic": 7}, {"start": "soon"}]))
 
     def _send(self, fields: dict[str, object]) -> str:
-        swap_id = f"soak-{len(self.sent)}"
+        swap_id = self._draw_id()
         value = json.dumps({**fields, "id": swap_id}).encode()
         publish(self.stack.kafka, self.stack.settings.control_topic, value, "cli:soak")
         self.sent.append(swap_id)
         return value.decode()
 
+    def _draw_id(self) -> str:
+        self.drawn += 1
+        return f"soak-{self.drawn}"
+
     def roll_back(self) -> str:
-        name = f"soak-{len(self.sent)}"
+        name = self._draw_id()
         answer = self.stack.run("rollback", "--id", name)
         if answer.returncode == 0:
             self.sent.append(f"rollback-{name}")
@@ -150,7 +165,8 @@ class StallWatch:
             with suppress(Exception):
                 status = self.stack.status()
                 mark = (status["generation"], status["batchId"])
-                if mark != last:
+                # The first generation of all has topics to which nobody sends.
+                if mark != last or status["usersTopic"] not in dict(PAIRS):
                     last, since = mark, time.monotonic()
             self.longest = max(self.longest, time.monotonic() - since)
 
@@ -173,8 +189,8 @@ def running_stack(folder: Path) -> Iterator[Stack]:
         stack.run("down")
 
 
-def run(minutes: float, seed: int) -> dict[str, object]:
-    with tempfile.TemporaryDirectory() as name, running_stack(Path(name)) as stack:
+def run(folder: Path, minutes: float, seed: int) -> dict[str, object]:
+    with running_stack(folder) as stack:
         stop = threading.Event()
         stalls = StallWatch(stack)
         watcher = threading.Thread(target=stalls.watch, args=(stop,))
@@ -187,11 +203,27 @@ def run(minutes: float, seed: int) -> dict[str, object]:
                 while time.monotonic() < until:
                     time.sleep(soak.draw.uniform(*PAUSE_SECONDS))
                     soak.step()
+                    say(f"    {describe(stack, soak, traffic, stalls)}")
                 calm(stack, soak)
                 return reckon(stack, soak, traffic, stalls)
         finally:
             stop.set()
             watcher.join()
+
+
+def describe(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> str:
+    """How it stands, in one line."""
+    try:
+        status = stack.status()
+    except Exception as error:
+        return f"the status cannot be read: {type(error).__name__}"
+    health = "healthy" if status["healthy"] else status["reason"]
+    faults = sum(count for name, count in soak.done.items() if name not in COMMANDS)
+    flips, events = len(stack.book.ledger().flips), len(traffic.delivered)
+    return (
+        f"generation {status['generation']}, {health}; {events} events, {flips} flips, {faults} faults, "
+        f"longest stall {stalls.longest:.0f} s"
+    )
 
 
 def calm(stack: Stack, soak: Soak) -> None:
@@ -225,20 +257,18 @@ def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> di
         "commands": len(soak.sent),
         "outcomes": dict(outcomes),
         "swaps": outcomes[str(Event.APPLIED)],
-        "faults": {name: count for name, count in soak.done.items() if name not in ("swap", "send_nonsense")},
+        "faults": {name: count for name, count in soak.done.items() if name not in COMMANDS},
         "lost": len(lost) + audit.get("missing", -1),
         "double": audit.get("extra", -1) + audit.get("unaccounted", -1),
         "rowsCompared": audit.get("rowsCompared", 0),
         "unsettled": [name for name in soak.sent if name not in ledger.outcomes],
         "settledTwice": twice,
-        "readErrors": len(traffic.read_errors),
+        "readErrors": [len(traffic.read_errors), *traffic.read_errors[:3]],
         "longestStallSeconds": round(stalls.longest, 1),
     }
 
 
 def settled_counts(stack: Stack) -> Counter[str]:
-    from switchyard.swaps import SETTLING
-
     return Counter(entry.swapId for entry in stack.book.ledger().entries if entry.event in SETTLING)
 
 
@@ -254,10 +284,15 @@ def main() -> int:
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     say(f"seed {seed}, {options.minutes:g} minutes")
-    result = run(options.minutes, seed)
+    folder = Path(tempfile.mkdtemp(prefix="switchyard-soak-"))
+    result = run(folder, options.minutes, seed)
     for name, value in result.items():
         say(f"{name:20} {value}")
     is_right = not (result["lost"] or result["double"] or result["unsettled"] or result["settledTwice"])
+    if is_right:
+        shutil.rmtree(folder)
+    else:
+        say(f"something is wrong; all is kept in {folder}")
     return 0 if is_right else 1
 
 

@@ -339,6 +339,8 @@ def test_a_new_generation_killed_after_its_flip_comes_back_by_itself(stack: Stac
     os.kill(driver_pid(stack, revived), signal.SIGKILL)
     eventually(lambda: (now := stack.status())["healthy"] and now["attempt"] > attempt, 120, 1)
     assert stack.status()["generation"] == revived
+    told = [row["msg"] for row in store.read_rows(stack.settings.layout, "logs") if row["generation"] == revived]
+    assert any("was killed (exit code" in line for line in told)
 
 
 @pytest.mark.parametrize("part", ["scheduler", "triggerer", "api-server"])

@@ -6,21 +6,28 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from switchyard.commands import Answer, Desk
+from switchyard.control import Message
 from switchyard.kafka.client import write_properties
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT, Layout
 from switchyard.local.java import find_java
 from switchyard.local.jobs import job_conf
 from switchyard.settings import Settings
+from switchyard.stream.audit import audit_at_newest
 from switchyard.submission import GenerationRequest, submit_arguments, submit_environment
 from switchyard.tables.progress import newest_progress
 from tests.topics import Topics
 
 JOB = PROJECT / "jobs" / "stream_generation.py"
+FENCED, KILLED, STOPPED = 75, 137, 143
 CRASHING_JOB = Path(__file__).with_name("crashing_job.py")
 
 
@@ -40,7 +47,10 @@ class Driver:
             raise AssertionError(f"the driver did not end within {seconds:g} s:\n{self.tail()}") from None
 
     def ask_to_stop(self) -> None:
-        os.kill(int(self.settings.workspace.driver_pid(self.generation).read_text()), signal.SIGTERM)
+        self.send(signal.SIGTERM)
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(int(self.settings.workspace.driver_pid(self.generation).read_text()), number)
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
@@ -60,11 +70,30 @@ def consumed(layout: Layout, generation: int) -> int:
     return sum(offset for partitions in ends.values() for offset in partitions.values())
 
 
+def assert_clean(spark: SparkSession, settings: Settings, generation: int = 1) -> None:
+    audit = audit_at_newest(lambda: spark, settings, generation)
+    assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit
+    assert audit.rowsCompared > 0
+
+
+def ask(settings: Settings, topics: Topics, swap_id: str, join_type: str, start: str) -> Answer:
+    message = Message(topics.users, topics.accounts, join_type, start)
+    with TopicReader(topics.kafka) as reader:
+        return Desk(settings, reader).take(message, swap_id, "test")
+
+
 @contextmanager
 def running_driver(
-    settings: Settings, topics: Topics, folder: Path, *, generation: int = 1, join_type: str = "left", crash: str = ""
+    settings: Settings,
+    topics: Topics,
+    folder: Path,
+    *,
+    generation: int = 1,
+    join_type: str = "left",
+    job: Path = JOB,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Driver]:
-    """Starts a driver; whatever is left of it at the end is killed. With `crash`, it kills itself at that point."""
+    """Starts a driver; whatever is left of it at the end is killed. Another `job` does something to it first."""
     properties = folder / "kafka.properties"
     write_properties(properties, topics.kafka)
     request = GenerationRequest(generation, topics.users, topics.accounts, join_type, "earliest")
@@ -72,17 +101,18 @@ def running_driver(
         str(Path(sys.executable).with_name("spark-submit")),
         *("--master", "local[2]", "--driver-memory", "1g"),
         *[f"--conf={key}={value}" for key, value in job_conf("local[2]").items()],
-        str(CRASHING_JOB if crash else JOB),
+        str(job),
         *submit_arguments(request, properties),
     ]
     environment = {
+        **(environment or {}),
         **os.environ,
         **submit_environment(os.environ, Path(sys.executable), find_java().path),
         "PYTHONPATH": str(PROJECT),
         "SWITCHYARD_ROOT": settings.root,
         "SWITCHYARD_LINGER_SECONDS": str(settings.linger_seconds),
+        "SWITCHYARD_PROBATION_SECONDS": str(settings.probation_seconds),
         "SWITCHYARD_MAX_OFFSETS_PER_TRIGGER": str(settings.max_offsets_per_trigger),
-        "CRASH_POINT": crash,
     }
     log = folder / f"driver-{len(list(folder.glob('driver-*.log')))}.log"
     with log.open("wb") as output:

@@ -16,7 +16,6 @@ from switchyard.generations import load_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.stream.audit import audit_at_newest
 from switchyard.stream.lifecycle import End, run_generation
 from switchyard.swaps import Event
 from switchyard.tables import store
@@ -25,11 +24,10 @@ from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from switchyard.upkeep import keep_up
 from tests.events import FIRST_MS, draw_events
-from tests.stream.driver import running_driver
+from tests.stream.driver import CRASHING_JOB, FENCED, KILLED, STOPPED, ask, assert_clean, running_driver
 from tests.topics import Topics
 from tests.waiting import eventually
 
-FENCED, KILLED, STOPPED = 75, 137, 143
 CRASH_POINTS = (
     "applied:before",
     "users:before",
@@ -45,12 +43,6 @@ def settings(layout: Layout) -> Settings:
     return Settings(root=layout.root, max_offsets_per_trigger=60, linger_seconds=1, min_dwell_seconds=0)
 
 
-def assert_clean(spark: SparkSession, settings: Settings, generation: int = 1) -> None:
-    audit = audit_at_newest(lambda: spark, settings, generation)
-    assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit
-    assert audit.rowsCompared > 0
-
-
 def events_of(layout: Layout, swap_id: str) -> list[Event]:
     return [entry.event for entry in DeltaBook(layout).ledger().entries if entry.swapId == swap_id]
 
@@ -61,7 +53,7 @@ def test_killed_at_every_point_nothing_is_lost_or_double(
     events = draw_events(seed=11, count=150 * (len(CRASH_POINTS) + 1))
     for number, crash in enumerate(CRASH_POINTS):
         topics.send(events[number * 150 : (number + 1) * 150])
-        with running_driver(settings, topics, tmp_path, join_type="left", crash=crash) as driver:
+        with running_driver(settings, topics, tmp_path, job=CRASHING_JOB, environment={"CRASH_POINT": crash}) as driver:
             assert driver.wait() == KILLED, driver.tail()
     topics.send(events[-150:])
     with running_driver(settings, topics, tmp_path, join_type="left") as driver:
@@ -90,12 +82,6 @@ def test_second_driver_of_a_generation_fences_the_first_out(
             second.ask_to_stop()
             assert second.wait() == STOPPED
     assert_clean(spark, settings)
-
-
-def ask(settings: Settings, topics: Topics, swap_id: str, join_type: str, start: str) -> Answer:
-    message = Message(topics.users, topics.accounts, join_type, start)
-    with TopicReader(topics.kafka) as reader:
-        return Desk(settings, reader).take(message, swap_id, "test")
 
 
 def generation_of(answer: Answer) -> int:

@@ -54,3 +54,13 @@ def test_relative_links_point_at_files(page: Path) -> None:
     files = [target.partition("#")[0] for target in targets if not target.startswith("#")]
     missing = [file for file in files if not (page.parent / file).exists()]
     assert not missing, f"{page.name} links to what does not exist: {', '.join(missing)}"
+
+
+def test_every_fault_of_the_table_has_a_test_that_exists() -> None:
+    text = (PROJECT / "docs" / "operations.md").read_text()
+    section = text[text.index("## When something breaks") :].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    named = {row[0]: [name for name in re.findall(r"`([\w/.]+)`", row[-1]) if name != "faults"] for row in rows}
+    untested = [fault for fault, row in zip(named, rows, strict=True) if "`" not in row[-1]]
+    missing = [name for names in named.values() for name in names if not (PROJECT / "tests" / name).exists()]
+    assert (untested, missing) == ([], [])

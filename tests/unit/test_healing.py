@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,9 @@ TARGET = Target("users", "accounts", "left")
 
 @pytest.fixture
 def settings(layout: Layout) -> Settings:
-    settings = Settings(root=layout.root, hung_seconds=5, ready_deadline_seconds=0.001, min_dwell_seconds=0)
+    settings = Settings(
+        root=layout.root, hung_seconds=5, ready_deadline_seconds=0.001, min_dwell_seconds=0, heartbeat_seconds=1
+    )
     flip(settings, "first")
     return settings
 
@@ -113,6 +116,17 @@ def test_a_hung_driver_is_ended_and_one_whose_task_is_gone_gets_a_run_once(setti
     stopped = heal(settings, lambda run_id: "success")
     assert (stopped.run, stopped.verdict.level) == (None, Level.PERSON)
     assert [line for line in messages(settings) if "hung and was ended" in line]
+
+
+def test_a_driver_that_only_seems_silent_because_the_clock_was_put_forward_is_left_alone(settings: Settings) -> None:
+    report_at(settings, 60)
+    age_flip(settings)
+    with stand_in(settings, 1) as driver:
+        late = threading.Timer(0.7, report_at, (settings, 0))
+        late.start()
+        healing = heal(settings, lambda run_id: "running")
+        late.join()
+        assert (healing.done, driver.poll()) == ([], None)
 
 
 def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> None:

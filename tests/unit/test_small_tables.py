@@ -55,6 +55,14 @@ def test_newest_progress_is_the_last_of_the_newest_attempt(layout: Layout) -> No
     assert newest_progress(layout, 2) is None
 
 
+def test_newest_progress_is_the_newest_batch_after_the_clock_was_put_back(layout: Layout) -> None:
+    for batch_id, hours in ((3, 0), (4, 1), (4, 1.001), (5, 0.001)):
+        report(layout, progress_row(batchId=batch_id, at=NOW + timedelta(hours=hours), joinedVersion=batch_id))
+    found = newest_progress(layout, 1)
+    assert found is not None
+    assert (found.batchId, found.joinedVersion) == (5, 5)
+
+
 def test_a_replaced_attempt_that_still_reports_is_not_listened_to(layout: Layout) -> None:
     report(layout, progress_row(attempt=2, batchId=11, at=NOW))
     report(layout, progress_row(attempt=1, batchId=10, at=NOW + timedelta(seconds=1)))

@@ -1,0 +1,100 @@
+"""What people are told when a stream stops, and what a clock that jumps may not do."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from switchyard.airflow.generation_tasks import is_killed
+from switchyard.errors import SwitchyardError
+from switchyard.offsets import describe_missing
+from switchyard.stream.failures import explain_failure, explain_text, insist, is_disk_full
+from switchyard.stream.jumps import JumpWatch
+from switchyard.swaps import Entry, Event, Ledger, Rules, is_dwelling
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("OSError: [Errno 28] Error writing bytes. Detail: [errno 28] No space left on device", "disk"),
+        ("[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost", "Kafka no longer holds"),
+        ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server", "does not exist any more"),
+        ("java.lang.IllegalStateException: Incomplete log file in the offset commit log", "checkpoint is damaged"),
+        ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error", "checkpoint is damaged"),
+        ("[CANNOT_LOAD_STATE_STORE.ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY]", "not enough memory"),
+        ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "did not answer"),
+    ],
+)
+def test_a_known_cause_is_one_sentence(text: str, words: str) -> None:
+    assert words in explain_text(text)
+    assert "\n" not in explain_text(text)
+
+
+def test_of_an_unknown_cause_no_value_is_repeated() -> None:
+    error = ValueError("could not convert 'jane@example.org' of pyarrow.lib.ArrowInvalidError")
+    said = explain_failure(error)
+    assert "ValueError, ArrowInvalidError" in said
+    assert "jane" not in said
+
+
+def test_our_own_errors_are_told_as_they_are() -> None:
+    trace = "Traceback:\n  File x\nswitchyard.errors.LostRaceError: the table is busy; wait\n at java.lang.Thread"
+    assert explain_text(trace) == "the table is busy; wait"
+    assert explain_failure(SwitchyardError("what was wrong; what to do")) == "what was wrong; what to do"
+
+
+def test_a_reason_that_finds_no_room_is_told_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchyard.stream.failures.ROOM_SECONDS", 0)
+    tries: list[int] = []
+
+    def write() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError(28, "No space left on device")
+
+    insist("the disk is full", write, threading.Event())
+    assert len(tries) == 3
+
+
+def test_waiting_for_room_ends_when_it_is_asked_to() -> None:
+    def write() -> None:
+        raise OSError(28, "No space left on device")
+
+    stop = threading.Event()
+    stop.set()
+    insist("the disk is full", write, stop)
+    assert not is_disk_full(ValueError("28"))
+
+
+def test_which_records_are_gone() -> None:
+    firsts = {"users": {0: 7, 1: 3}, "accounts": {0: 0}}
+    assert describe_missing({"users": {0: 7, 1: 3}, "accounts": {0: 0}}, firsts) == ""
+    assert describe_missing({"users": {0: 4}}, firsts) == (
+        "users, partition 0, offsets 4 to 6; users, partition 1, offsets 0 to 2"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "jump"), [(1.0, None), (3601.0, 3600.0), (-3599.0, -3600.0)])
+def test_a_jump_is_what_the_other_clock_did_not_see(seconds: float, jump: float | None) -> None:
+    watch = JumpWatch()
+    assert watch.find_jump(NOW, 100.0) is None
+    found = watch.find_jump(NOW + timedelta(seconds=seconds), 101.0)
+    assert found == (None if jump is None else timedelta(seconds=jump))
+    assert watch.find_jump(NOW + timedelta(seconds=seconds + 1), 102.0) is None
+
+
+def test_a_flip_from_the_future_does_not_keep_the_next_one_waiting() -> None:
+    rules = Rules(dwell=timedelta(seconds=5))
+    ledger = Ledger((Entry("a", Event.APPLIED, 1, at=NOW + timedelta(hours=1)),))
+    assert not is_dwelling(ledger, NOW, rules)
+    assert is_dwelling(ledger, NOW + timedelta(hours=1, seconds=4), rules)
+    assert is_dwelling(ledger, NOW + timedelta(hours=1, seconds=-4), rules)
+
+
+@pytest.mark.parametrize(("exit_code", "expected"), [(0, False), (1, False), (75, False), (137, True), (-9, True)])
+def test_an_end_by_a_signal(exit_code: int, expected: bool) -> None:
+    assert is_killed(exit_code) is expected
