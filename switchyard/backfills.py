@@ -16,7 +16,7 @@ from switchyard import control, protocol, swaps
 from switchyard.commands import Answer, Desk
 from switchyard.control import check_target, shorten
 from switchyard.errors import InputError
-from switchyard.generations import GenerationSpec, adopt_draft, keep_draft, load_spec, require_spec
+from switchyard.generations import GenerationSpec, adopt_draft, keep_draft, load_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES
 from switchyard.offsets import Offsets, count_records
@@ -125,7 +125,10 @@ class BackfillDesk(Desk):
                 raise InputError(f"generation {generation} is no backfill; `switchyard history` names those that are")
             if not ledger.is_built(generation):
                 raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
-            require_spec(self.settings.layout, generation)
+            if ledger.is_removed(generation) or load_spec(self.settings.layout, generation) is None:
+                raise InputError(
+                    f"the rows of generation {generation} were removed after their keep time; build it anew"
+                )
             # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
             return generation, build.target, "resume"
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from switchyard import protocol
-from switchyard.backfills import parse_wish, settle_build
+from switchyard.backfills import BackfillDesk, parse_wish, settle_build
 from switchyard.control import check_id
 from switchyard.errors import FencedError, InputError
+from switchyard.generations import keep_spec
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.settings import Settings
 from switchyard.stories import describe, open_book
@@ -21,6 +23,7 @@ from switchyard.tables.progress import Progress, best_rate, report
 from switchyard.tables.removal import generation_files
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.writer import Revision, TableWriter, claim_attempt
+from tests.specs import make_spec
 
 DEFAULTS = Target("users", "accounts", "left")
 
@@ -131,6 +134,20 @@ def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> Non
     assert open_book(layout).ledger().is_retired(1)
     with pytest.raises(FencedError):
         writer.refresh()
+
+
+def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_are_still_going(layout: Layout) -> None:
+    settings, book = Settings(root=layout.root), open_book(layout)
+    build, _ = order_with_files(settings, "backfill-a")
+    keep_spec(layout, make_spec(build.generation, DEFAULTS))
+    settle_build(settings, book, build, Event.PLANNED, "built")
+    later = datetime.now(UTC) + timedelta(days=30)
+    assert protocol.try_remove(book, build.generation, later, timedelta(days=7))
+    with TopicReader({"bootstrap.servers": "127.0.0.1:1"}) as reader:
+        refused = BackfillDesk(settings, reader).publish(build.generation, "publish-a", "test").outcome
+    assert refused is not None
+    assert (refused.event, "were removed after their keep time" in refused.detail) == (Event.REJECTED, True)
+    assert book.standing().generation is None
 
 
 def test_the_speed_of_a_backfill_says_nothing_about_a_stream(layout: Layout) -> None:
