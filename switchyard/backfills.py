@@ -16,7 +16,7 @@ from switchyard import control, protocol, swaps
 from switchyard.commands import Answer, Desk
 from switchyard.control import check_target, shorten
 from switchyard.errors import InputError
-from switchyard.generations import GenerationSpec, adopt_draft, keep_draft, load_spec
+from switchyard.generations import GenerationSpec, adopt_draft, keep_draft, load_spec, require_access
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES
 from switchyard.offsets import Offsets, count_records
@@ -146,6 +146,7 @@ class BackfillDesk(Desk):
 def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wish: Wish) -> GenerationSpec:
     """Asks the broker what the range means now. Later records are not part of it."""
     topics = (target.usersTopic, target.accountsTopic)
+    require_access(reader, target)
     bounds = {topic: reader.bounds(topic) for topic in topics}
     at_moment: dict[str, Offsets] = {
         side: {topic: reader.offsets_at(topic, edge.text) for topic in topics}
