@@ -55,6 +55,8 @@ _TLS = {
 }
 _FAMILY = re.compile(r"(security|sasl|ssl|https|enable\.(ssl|sasl))\.")
 _EXTENSIONS = re.compile(r"[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*(,[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*)*")
+# librdkafka sends it as it is, Java encoded for a form: only what is the same in both.
+_SCOPE = re.compile(r"[ !$'-*,-\[\]-~]*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LOGIN = "org.apache.kafka.common.security"
 
@@ -135,6 +137,8 @@ def _check_oidc(properties: Mapping[str, str]) -> None:
     is_private = url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK)
     if not is_private or not url.hostname or url.username is not None:
         raise _wrong(TOKEN_URL, "must be an https address without a login in it: the client's secret is sent there")
+    if not _SCOPE.fullmatch(properties.get(f"{_OIDC}.scope", "")):
+        raise _wrong(f"{_OIDC}.scope", 'may hold neither &, +, %, #, ", \\ nor other than ASCII characters')
     extensions = properties.get(f"{_OIDC}.extensions", "")
     if extensions and not _EXTENSIONS.fullmatch(extensions):
         raise _wrong(f"{_OIDC}.extensions", "must be name=value pairs with commas between, the names of letters only")

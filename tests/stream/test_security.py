@@ -252,12 +252,12 @@ def test_spark_fetches_a_token_from_nowhere_else(spark: SparkSession, secured: S
 
 
 def test_both_clients_ask_for_the_scope(spark: SparkSession, secured: Secured) -> None:
-    kafka = with_scope(secured, "one two&three=ü")
+    kafka = with_scope(secured, "api://one/.default two")
     ask_for_topics(kafka)
-    assert secured.provider.scopes[-1] == "one two&three=ü"
+    assert secured.provider.scopes[-1] == "api://one/.default two"
     with token_url_allowed(spark, secured.provider.token_url):
         count_with_spark(spark, kafka)
-    assert secured.provider.scopes[-2:] == ["one two&three=ü"] * 2
+    assert secured.provider.scopes[-2:] == ["api://one/.default two"] * 2
 
 
 JAAS_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

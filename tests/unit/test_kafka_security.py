@@ -78,6 +78,10 @@ def without(properties: dict[str, str], name: str) -> dict[str, str]:
         (without(OIDC, "sasl.oauthbearer.method"), "sasl.oauthbearer.method", "must be oidc"),
         (without(OIDC, "sasl.oauthbearer.client.id"), "sasl.oauthbearer.client.id", "is missing: OAUTHBEARER needs"),
         (without(OIDC, "sasl.oauthbearer.client.secret"), "sasl.oauthbearer.client.secret", "is missing"),
+        *[
+            ({**OIDC, "sasl.oauthbearer.scope": f"{CANARY}{character}"}, "sasl.oauthbearer.scope", "may hold neither &")
+            for character in '&+%#"\\\tü'
+        ],
         (
             {**OIDC, "sasl.oauthbearer.extensions": f"log-id={CANARY}"},
             "sasl.oauthbearer.extensions",
@@ -135,7 +139,7 @@ def test_a_password_becomes_a_login_module(mechanism: str, module: str) -> None:
 
 def test_a_client_of_an_identity_provider() -> None:
     more = {
-        "sasl.oauthbearer.scope": "a b",
+        "sasl.oauthbearer.scope": "api://a/.default b",
         "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,poolId=p=2",
         "https.ca.location": "/etc/ca.pem",
     }
@@ -149,7 +153,7 @@ def test_a_client_of_an_identity_provider() -> None:
         "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
         "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/token",
         "sasl.jaas.config": f'{package}.OAuthBearerLoginModule required clientId="me" password="" '
-        f'clientSecret="{CANARY}" scope="a b" extension_logicalCluster="lkc-1" extension_poolId="p=2" '
+        f'clientSecret="{CANARY}" scope="api://a/.default b" extension_logicalCluster="lkc-1" extension_poolId="p=2" '
         'ssl.truststore.type="PEM" ssl.truststore.location="/etc/ca.pem";',
     }
 
