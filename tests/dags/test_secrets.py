@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 from switchyard.kafka.client import read_properties, write_properties
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest
+from switchyard.submission import GenerationRequest, submit_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -44,8 +45,7 @@ def test_a_driver_is_told_the_path_alone(dags: dict[str, DAG], connections: None
     settings = Settings(root=str(tmp_path))
     stream = dags["switchyard_generation"].get_task("stream")
     kafka = read_kafka()
-    stream._prepare(settings, REQUEST)
-    hook = stream._build_hook(settings, REQUEST)
+    hook = stream._build_hook(settings, REQUEST.generation, partial(submit_arguments, REQUEST))
     with stream._kafka_properties(settings, 7, kafka):
         path = settings.workspace.kafka_properties(7, os.getpid())
         assert read_properties(path) == kafka
