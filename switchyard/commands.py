@@ -68,11 +68,13 @@ class Desk:
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
         """Takes the bytes of a control message. Its own id, if it has one, is the id of the swap."""
         try:
+            own_id = control.read_id(value)
+            self._check_place(own_id, swap_id)
+            swap_id = own_id or swap_id
             message = control.parse_message(value)
-            self._check_place(message.id, swap_id)
         except InputError as error:
             return self._settled(Entry(swap_id, Event.REJECTED, requestedBy=requested_by, detail=str(error)))
-        return self.take(message, message.id or swap_id, requested_by)
+        return self.take(message, swap_id, requested_by)
 
     def _check_place(self, given: str | None, swap_id: str) -> None:
         """An id must not look like that of a message without one: that message would be taken for this one."""

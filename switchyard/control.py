@@ -121,6 +121,19 @@ def parse_message(value: bytes | None) -> Message:
     )
 
 
+def read_id(value: bytes | None) -> str | None:
+    """The id of a message, also of one that is refused for another reason; None when it has no valid one."""
+    try:
+        given = _parse_object(value or b"").get("id")
+        if not isinstance(given, str) or not given.strip() or len(value or b"") > MOST_BYTES:
+            return None
+        _check_text("id", given)
+        check_id(given.strip())
+    except InputError:
+        return None
+    return given.strip()
+
+
 def _check_text(name: str, text: str) -> None:
     """JSON can spell half a character; no table can hold it."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from switchyard.control import parse_message
-from switchyard.errors import InputError
+from switchyard.control import read_id
 from switchyard.offsets import Offsets
 from switchyard.swaps import Ledger
 
@@ -81,7 +79,5 @@ def _swap_ids(row: Mapping[str, Any]) -> Iterator[str]:
     yield place
     if isinstance(ts, datetime):
         yield f"{place}-{round(ts.timestamp() * 1000)}"
-    with contextlib.suppress(InputError):
-        message = parse_message(None if row["value"] is None else str(row["value"]).encode())
-        if message.id:
-            yield message.id
+    if own_id := read_id(None if row["value"] is None else str(row["value"]).encode()):
+        yield own_id

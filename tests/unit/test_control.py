@@ -20,6 +20,7 @@ from switchyard.control import (
     normalise_start,
     parse_message,
     parse_moment,
+    read_id,
 )
 from switchyard.errors import InputError
 from switchyard.swaps import Target
@@ -433,3 +434,24 @@ def test_the_changes_are_told() -> None:
     assert decide_on(Message()).changes == ()
     (change,) = decide_on(Message(), None, None).changes
     assert change == "nothing was asked for before; now users and accounts, left join"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b'{"id": " mine "}', "mine"),
+        (b'{"id": "mine", "usersTopic": 7}', "mine"),
+        (b'{"id": "mine", "start": "soon"}', "mine"),
+        (b'{"id": 7}', None),
+        (b'{"id": " "}', None),
+        (b'{"id": "\\ud800"}', None),
+        (b'{"id": "rollback-1"}', None),
+        (b'{"id": "' + b"x" * 201 + b'"}', None),
+        (b'{"id": "mine", "pad": "' + b"x" * MOST_BYTES + b'"}', None),
+        (b'["id"]', None),
+        (b"{", None),
+        (None, None),
+    ],
+)
+def test_the_id_of_a_message_is_found_also_when_the_message_is_refused(value: bytes | None, found: str | None) -> None:
+    assert read_id(value) == found

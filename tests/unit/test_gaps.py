@@ -57,5 +57,6 @@ def test_a_message_is_settled_under_its_own_id_its_place_or_its_place_and_time()
         message(3, '{"id": "open"}'),
         message(4, '{"id": "nobody knows it"}'),
         message(5, "{"),
+        message(6, '{"id": "mine", "usersTopic": 7}'),
     ]
     assert find_unsettled(messages, Ledger.of([*outcomes, asked])) == ["control-0-4", "control-0-5"]
