@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from switchyard.layout import BIG_TABLES, Layout, batch_app_id
+from switchyard.layout import BIG_TABLES, Layout, batch_app_id, forgotten_app_id
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress, repeat_row, report
 
@@ -38,18 +38,18 @@ def last_batches(layout: Layout, generations: Collection[int]) -> dict[int, date
 def renew_pin(layout: Layout, generation: int) -> bool:
     """Names the present versions for a retired generation, so that old ones need not be kept for it.
 
-    Its rows are the same at both, unless its driver died in the middle of a batch: then the old versions stay named
-    until the batch is replayed. The row is dated as the one that it repeats: nobody was heard of.
+    Its rows are the same at both, unless somebody died in the middle of a batch or of forgetting a person: then the old
+    versions stay named until that is finished. The row is dated as the one that it repeats: nobody was heard of.
     """
     last = newest_progress(layout, generation)
     if last is None:
         return False
     tables = {name: store.open_table(layout, name) for name in BIG_TABLES}
     written = [table.transaction_version(batch_app_id(generation)) for table in tables.values()]
-    if any(batch is not None and batch > last.batchId for batch in written):
-        return False
+    marks = {table.transaction_version(forgotten_app_id(generation)) or 0 for table in tables.values()}
+    is_half_done = len(marks) > 1 or any(batch is not None and batch > last.batchId for batch in written)
     versions = {name: int(table.version()) for name, table in tables.items()}
-    if versions == last.versions():
+    if is_half_done or versions == last.versions():
         return False
     report(layout, repeat_row(last, last.at + TICK, versions))
     return True

@@ -34,17 +34,20 @@ class Traffic:
     generations_read: list[int] = field(default_factory=list)
     """Each generation that the reader saw, once for each change"""
     reads: int = 0
+    burst: int = 1
+    """How many users and accounts go to each pair, five times a second"""
 
     def produce(self, stop: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
         number = 0
         while not stop.wait(0.2):
-            number += 1
-            for users, accounts in self.pairs:
-                user = {"userId": f"n{number // 3}", "name": f"name {number}", "age": number}
-                account = {"userId": f"n{number // 3}", "accountType": "numbered", "balance": float(number)}
-                self._send(producer, users, user)
-                self._send(producer, accounts, account)
+            for _ in range(self.burst):
+                number += 1
+                for users, accounts in self.pairs:
+                    user = {"userId": f"n{number // 3}", "name": f"name {number}", "age": number}
+                    account = {"userId": f"n{number // 3}", "accountType": "numbered", "balance": float(number)}
+                    self._send(producer, users, user)
+                    self._send(producer, accounts, account)
             producer.poll(0)
         assert producer.flush(30) == 0
 
@@ -91,9 +94,9 @@ class Traffic:
 
 @contextmanager
 def running_traffic(
-    layout: Layout, bootstrap: str, pairs: list[tuple[str, str]], with_reader: bool = True
+    layout: Layout, bootstrap: str, pairs: list[tuple[str, str]], with_reader: bool = True, burst: int = 1
 ) -> Iterator[Traffic]:
-    traffic, stop = Traffic(layout, bootstrap, pairs), threading.Event()
+    traffic, stop = Traffic(layout, bootstrap, pairs, burst=burst), threading.Event()
     works = [traffic.produce, traffic.read] if with_reader else [traffic.produce]
     threads = [threading.Thread(target=work, args=(stop,)) for work in works]
     for thread in threads:
