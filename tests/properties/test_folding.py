@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard.offsets import to_json
@@ -60,6 +60,7 @@ def account(rows: list[Row]) -> tuple[list[object], list[tuple[object, object]],
     return sums, [link for link in links if link[0] != link[1]], chain[-1]["endOffsets"] if chain else None
 
 
+@settings(deadline=None)
 @given(reports(), st.integers(0, 40))
 def test_a_last_batch_that_is_replayed_later_counts_once(rows: list[Row], first: int) -> None:
     batches = [row for row in rows if row["startOffsets"]]
@@ -70,6 +71,7 @@ def test_a_last_batch_that_is_replayed_later_counts_once(rows: list[Row], first:
     assert account([*folded, again]) == account([*rows, again])
 
 
+@settings(deadline=None)
 @given(reports(), st.integers(0, 40), st.integers(0, 40), st.randoms())
 def test_folding_changes_nothing_that_is_asked(rows: list[Row], first: int, more: int, shuffle: object) -> None:
     shuffled = list(rows)

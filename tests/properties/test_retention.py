@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard import swaps
@@ -39,6 +39,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Stored], list[tuple[datetime, set[str]
     return stored, versions
 
 
+@settings(deadline=None)
 @given(tables(), st.sets(st.integers(0, 11)))
 def test_no_file_goes_that_could_be_read_within_the_retention(
     table: tuple[list[Stored], list[tuple[datetime, set[str]]]], pinned: set[int]
@@ -56,6 +57,7 @@ def test_no_file_goes_that_could_be_read_within_the_retention(
     assert not gone & set().union(*readable)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5_000)), max_size=20), st.integers(0, 5_000))
 def test_a_batch_may_take_as_long_as_it_likes(written: list[tuple[int, int]], reported: int) -> None:
     stored = [Stored(f"generation={g}/bulk-1-7/part-{n}", 1, ago(at)) for n, (g, at) in enumerate(written)]
@@ -84,6 +86,7 @@ def logs(draw: st.DrawFn) -> list[Stored]:
     return draw(st.permutations(found))
 
 
+@settings(deadline=None)
 @given(logs(), st.integers(0, 30), st.data())
 def test_every_needed_version_can_be_opened_after_the_log_is_cut(
     log: list[Stored], minutes: int, data: st.DataObject
@@ -141,6 +144,7 @@ def histories(draw: st.DrawFn) -> tuple[Ledger, Standing]:
     return Ledger.of(entries), Standing(active, TARGET, at, flipped, flipped)
 
 
+@settings(deadline=None)
 @given(histories(), st.integers(0, 70))
 def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger, Standing], days: int) -> None:
     ledger, standing = history
@@ -174,6 +178,7 @@ def live_files(draw: st.DrawFn) -> list[LiveFile]:
     ]
 
 
+@settings(deadline=None)
 @given(live_files(), st.integers(0, 99), st.integers(100, 2000))
 def test_small_files_are_merged_and_good_ones_left_alone(live: list[LiveFile], before: int, most: int) -> None:
     chosen = choose_files(live, 100, before)
