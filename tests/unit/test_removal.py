@@ -30,7 +30,7 @@ def ask(book: DeltaBook, swap_id: str, generation: int) -> Request:
     def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         return generation, TARGETS[generation], "latest"
 
-    return protocol.request(book, swap_id, choose=choose, requested_by="test", now=NOW, rules=RULES)
+    return protocol.request(book, swap_id, choose=choose, requested_by="test", now=datetime.now(UTC), rules=RULES)
 
 
 def write(layout: Layout, generation: int) -> None:
