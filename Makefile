@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 # Two lanes side by side, see tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 FAST_TESTS := tests/unit tests/properties tests/dags
 SLOW_TESTS := tests/stream tests/faults tests/integration
 CODE := switchyard tools tests dags jobs plugins bench
