@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from switchyard.layout import Layout
@@ -56,6 +57,11 @@ def read_commit(folder: Folder, version: int) -> Commit | None:
         [unquote(remove["path"]) for remove in removes],
         any(action["dataChange"] for action in [*adds, *removes]),
     )
+
+
+def has_commit(folder: Folder, version: int) -> bool:
+    place = folder.full(f"_delta_log/{version:020}.json")
+    return bool(folder.filesystem.get_file_info(place).type == pafs.FileType.File)
 
 
 def _file_of(add: Mapping[str, Any]) -> DataFile:
@@ -143,7 +149,7 @@ class FollowedTable:
         while version is None or self.version < version:
             commit = read_commit(self.folder, self.version + 1)
             if commit is None:
-                if version is None and read_commit(self.folder, self.version) is not None:
+                if version is None and has_commit(self.folder, self.version):
                     return commits
                 self._open(version)
                 return None
