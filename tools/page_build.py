@@ -30,7 +30,7 @@ def digest_source() -> str:
 def build(binaries: Path, log: Path) -> None:
     """`npm ci` installs exactly what the lock file names; scripts of packages are not run."""
     environment = os.environ | {"PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"}
-    npm = [binaries / "npm", "--prefix", SOURCE]
+    npm: list[str | Path] = [binaries / "npm", "--prefix", SOURCE]
     shutil.rmtree(BUILT, ignore_errors=True)
     run_step("fetching the libraries of the page", [*npm, "ci", "--no-progress"], log, environment)
     run_step("building the page", [*npm, "run", "build"], log, environment)

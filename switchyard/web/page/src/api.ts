@@ -30,6 +30,7 @@ export async function ask<T>(path: string, body?: unknown): Promise<T> {
   const sent = body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
   const answer = await fetch(`api/v1/${path}`, { ...sent, credentials: "same-origin" });
   const document = await answer.json().catch(() => ({}));
+  if (answer.status === 401) dispatchEvent(new Event("expired"));
   if (!answer.ok) {
     const detail = typeof document.detail === "string" ? document.detail : `the server answered ${answer.status}`;
     throw new ApiError(answer.status, detail);

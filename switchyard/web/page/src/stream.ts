@@ -14,6 +14,11 @@ export class Stream {
 
   constructor(private readonly tell: (state: "live" | "lost" | "expired") => void) {
     setInterval(() => this.watch(), RETRY_MS);
+    // An open stream outlives the session: it ends with it, and comes back after the next login.
+    addEventListener("expired", () => {
+      this.source?.close();
+      this.tell("expired");
+    });
   }
 
   on(kind: string, listener: Listener): void {
@@ -42,12 +47,11 @@ export class Stream {
   private async watch(): Promise<void> {
     const isClosed = this.source?.readyState === EventSource.CLOSED;
     if (!isClosed && Date.now() - this.heard < SILENT_MS) return;
-    this.tell("lost");
     try {
       await ask<Me>("me");
       this.open();
     } catch (error) {
-      if (error instanceof ApiError && [401, 403].includes(error.status)) this.tell("expired");
+      this.tell(error instanceof ApiError && [401, 403].includes(error.status) ? "expired" : "lost");
     }
   }
 }
