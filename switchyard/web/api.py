@@ -123,8 +123,7 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
     @app.get(f"{API}/topics")
     def topics() -> documents.Topics:
         with TopicReader(find_kafka(settings)) as reader:
-            found = reader.list_topics()
-        return documents.Topics(topics={name: count for name, count in found.items() if not name.startswith("__")})
+            return documents.Topics(topics=reader.list_joinable())
 
     @app.get(f"{API}/changes", response_class=StreamingResponse)
     async def changes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from switchyard.cli import main
 from switchyard.errors import InputError
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import files, store
@@ -265,3 +267,14 @@ def test_addresses_are_masked_wherever_they_stand(text: str, masked: str) -> Non
 def test_a_value_in_base64_is_hidden_whole() -> None:
     row = {"value": "YWRhQGV4YW1wbGUub3Jn", "reason": "the value is not UTF-8 text (it is kept here as base64)", "n": 1}
     assert mask_row(row) == row | {"value": "(hidden)"}
+
+
+def test_the_command_line_asks_in_the_same_way(
+    reader: Reader, layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_ROOT", layout.root)
+    asked = ["tail", "final_ui", "--filter", "accountType:eq:gold", "--sort=-balance", "--limit", "3", "--json"]
+    assert main(asked) == 0
+    shown = [row["userOffset"] for row in json.loads(capsys.readouterr().out)]
+    assert shown == offsets(reader, filters=["accountType:eq:gold"], sort="-balance", limit=3)
+    assert main([*asked, "--follow"]) == 2
