@@ -65,21 +65,23 @@ def take_picture(page: Page, name: str) -> Path:
     return path
 
 
-MAKE_TOKEN = """
+MAKE_TOKENS = """
 import sys
 from airflow.api_fastapi.app import init_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-print("token", init_auth_manager().generate_jwt(SimpleAuthManagerUser(username="someone", role=sys.argv[1])))
+manager = init_auth_manager()
+for role in sys.argv[1:]:
+    print("token", manager.generate_jwt(SimpleAuthManagerUser(username="someone", role=role)))
 """
 
 
-def make_token(stack: Stack, role: str) -> str:
-    """A real token of a user with another role than the one that `up` creates."""
+def make_tokens(stack: Stack, *roles: str) -> list[str]:
+    """Real tokens of users with other roles than the one that `up` creates."""
     answer = subprocess.run(
-        [sys.executable, "-c", MAKE_TOKEN, role],
+        [sys.executable, "-c", MAKE_TOKENS, *roles],
         env=airflow_environment(stack.settings, base=stack.environment),
         capture_output=True,
         text=True,
         check=True,
     )
-    return next(line.split()[1] for line in answer.stdout.splitlines() if line.startswith("token "))
+    return [line.split()[1] for line in answer.stdout.splitlines() if line.startswith("token ")]

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from playwright.sync_api import BrowserContext, FrameLocator, Page, expect
 
 from switchyard.local.airflow import airflow_url, read_password
-from tests.browser.conftest import frame_of, log_in, make_token, take_picture
+from tests.browser.conftest import frame_of, log_in, make_tokens, take_picture
 from tests.integration.conftest import Stack
 from tests.integration.traffic import running_traffic
 from tests.waiting import eventually
@@ -55,7 +55,7 @@ def call(stack: Stack, path: str, token: str | None, body: Any = None, headers: 
 
 def test_airflow_decides_who_may_read_and_command(stack: Stack) -> None:
     reads = ["/", "/static/page.js", "/api/v1/status", "/api/v1/tables/final_ui", "/api/v1/openapi.json"]
-    viewer, user = make_token(stack, "viewer"), make_token(stack, "user")
+    viewer, user = make_tokens(stack, "viewer", "user")
     assert [call(stack, path, None) for path in reads] == [401] * len(reads)
     assert [call(stack, path, viewer) for path in reads] == [200] * len(reads)
     assert call(stack, "/api/v1/changes", None) == 401
@@ -71,6 +71,15 @@ def test_airflow_decides_who_may_read_and_command(stack: Stack) -> None:
 
 def rows_of(frame: FrameLocator, name: str) -> list[str]:
     return frame.locator(f"#{name} .ag-row").all_inner_texts()
+
+
+def column_of(frame: FrameLocator, name: str, column: str) -> list[str]:
+    """The texts of a column from the first row down; the order of the elements is another one."""
+    cells = frame.locator(f"#{name} .ag-row .ag-cell[col-id={column}]")
+    found = cells.evaluate_all(
+        "all => all.map(c => [+c.parentElement.getAttribute('row-index'), c.innerText])"
+    )
+    return [text for _, text in sorted(found)]
 
 
 def fact(frame: FrameLocator, name: str) -> str:
@@ -97,11 +106,10 @@ def test_filter_and_sort_are_the_servers(page: Page) -> None:
     frame.locator("#final_ui input[type=search]").fill("numbered")
     eventually(lambda: (rows := rows_of(frame, "final_ui")) and all("numbered" in row for row in rows), 30)
     frame.locator("#final_ui .ag-header-cell[col-id=balance] .ag-header-cell-label").click()
-    cells = frame.locator("#final_ui .ag-cell[col-id=balance]")
 
     def is_sorted() -> bool:
-        balances = [float(text) for text in cells.all_inner_texts() if text]
-        return len(balances) > 3 and sorted(balances) == sorted(balances, key=float) and min(balances) < 10
+        balances = [float(text) for text in column_of(frame, "final_ui", "balance")]
+        return len(balances) > 3 and balances == sorted(balances) and balances[0] < 10
 
     eventually(is_sorted, 30)
 
@@ -124,13 +132,16 @@ def test_a_rejected_command_is_shown_with_its_reason(page: Page) -> None:
 def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None:
     frame = frame_of(page)
     before = stack.status()
+    viewport = frame.locator("#final_ui .ag-body-viewport")
+    viewport.evaluate("element => { element.scrollTop = 64 }")
     send_form(frame, "inner" if before["joinType"] != "inner" else "left")
     expect(frame.locator("#story")).to_contain_text("sent as page-")
-    take_picture(page, "page-swap-sent")
     seen: list[int] = []
 
     def has_flipped() -> bool:
         seen.append(len(rows_of(frame, "final_ui")))
+        if len(seen) % 10 == 1:
+            take_picture(page, f"swap-{len(seen):03}")
         return "now generation" in frame.locator("#flip").inner_text()
 
     eventually(has_flipped, 180, 0.3)
@@ -139,7 +150,8 @@ def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None
     assert fact(frame, "generation") == str(stack.status()["generation"])
     assert frame.locator("#final_ui input[type=search]").input_value() == "numbered"
     eventually(lambda: (rows := rows_of(frame, "final_ui")) and all("numbered" in row for row in rows), 30)
-    take_picture(page, "page-after-swap")
+    assert viewport.evaluate("element => element.scrollTop") == 64
+    take_picture(page, "swap-999")
 
 
 def test_rollback_from_the_page(page: Page, stack: Stack) -> None:
@@ -163,6 +175,19 @@ def test_both_themes_and_a_narrow_screen(page: Page) -> None:
     width = page.frames[-1].evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert width <= 0
     page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_a_broker_that_does_not_answer_is_said_and_its_rows_come_when_it_is_back(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    broker = int((stack.settings.workspace.broker / "broker.pid").read_text())
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        frame.locator("[name=usersTopic]").focus()
+        expect(frame.locator("#story")).to_contain_text("cannot ask the broker for its topics")
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    first = rows_of(frame, "users_ui")[0]
+    eventually(lambda: (rows := rows_of(frame, "users_ui")) and rows[0] != first, 90)
 
 
 def test_the_page_heals_after_the_session_ended_and_the_server_was_restarted(
