@@ -16,7 +16,9 @@ import tempfile
 import threading
 import time
 import urllib.request
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +88,7 @@ def set_active(layout: Layout, generation: int) -> float:
         "usersTopic": "users",
         "accountsTopic": "accounts",
         "joinType": "left",
-        "lastApplied": datetime.now(UTC) + timedelta(),
+        "lastApplied": datetime.now(UTC),
         "state": "ACTIVE",
         "epoch": generation,
     }
@@ -146,8 +148,8 @@ class Watcher(threading.Thread):
         self._url = server.url("changes?rows=final_ui" if with_rows else "changes")
 
     def run(self) -> None:
-        kind = ""
-        with urllib.request.urlopen(self._url, timeout=120) as stream:
+        with suppress(OSError, HTTPException), urllib.request.urlopen(self._url, timeout=120) as stream:
+            kind = ""
             for line in stream:
                 text = line.decode().rstrip()
                 if text.startswith("event: "):
@@ -233,6 +235,8 @@ def measure_browsers(layout: Layout, server: Server, rows: int, seconds: int = 2
         time.sleep(max(0.0, began + number + 1 - time.monotonic()))
     cores = (server.cpu_seconds() - before) / (time.monotonic() - began)
     stop.set()
+    for browser in browsers:
+        browser.join(30)
     return {f"cores for {BROWSERS} browsers": cores}
 
 

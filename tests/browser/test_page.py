@@ -76,9 +76,7 @@ def rows_of(frame: FrameLocator, name: str) -> list[str]:
 def column_of(frame: FrameLocator, name: str, column: str) -> list[str]:
     """The texts of a column from the first row down; the order of the elements is another one."""
     cells = frame.locator(f"#{name} .ag-row .ag-cell[col-id={column}]")
-    found = cells.evaluate_all(
-        "all => all.map(c => [+c.parentElement.getAttribute('row-index'), c.innerText])"
-    )
+    found = cells.evaluate_all("all => all.map(c => [+c.parentElement.getAttribute('row-index'), c.innerText])")
     return [text for _, text in sorted(found)]
 
 
