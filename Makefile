@@ -5,7 +5,7 @@ SETUP := $(PYTHON) tools/setup.py
 # Two lanes side by side, see tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 FAST_TESTS := tests/unit tests/properties tests/dags
-SLOW_TESTS := tests/stream tests/faults tests/integration
+SLOW_TESTS := tests/stream tests/faults tests/integration tests/browser
 CODE := switchyard tools tests dags jobs plugins bench
 
 .DEFAULT_GOAL := help

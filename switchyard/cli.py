@@ -89,6 +89,10 @@ def build_parser() -> argparse.ArgumentParser:
     tail.add_argument("name", metavar="NAME", help="users_ui, accounts_ui, final_ui, rejects_ui, control_raw, ...")
     tail.add_argument("--limit", type=_count, default=20, help="how many rows (default 20)")
     tail.add_argument("--follow", action="store_true", help="go on with new rows until Ctrl-C")
+    tail.add_argument("--filter", action="append", default=[], help="column:operator:value, may be repeated")
+    tail.add_argument("--quick", default="", help="words that must be in some column of text")
+    tail.add_argument("--sort", default="", help="columns with commas between; --sort=-balance is descending")
+    _add(commands, "topics", run_topics, "the topics that exist, with their partitions")
     audit = _add(
         commands,
         "audit",
@@ -284,8 +288,41 @@ def run_history(settings: Settings, options: argparse.Namespace) -> int:
     return _show_newest(settings, "swap_history", options, None)
 
 
+def run_topics(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.kafka.topics import TopicReader
+    from switchyard.local.kafka_settings import find_kafka
+
+    with TopicReader(find_kafka(settings)) as reader:
+        topics = reader.list_joinable()
+    if options.json:
+        print_json({"topics": topics})
+    else:
+        print_rows([{"topic": name, "partitions": count} for name, count in sorted(topics.items())], None)
+    return 0
+
+
 def run_tail(settings: Settings, options: argparse.Namespace) -> int:
+    if options.filter or options.quick or options.sort:
+        return _show_page(settings, options)
     return _show_newest(settings, options.name, options, None)
+
+
+def _show_page(settings: Settings, options: argparse.Namespace) -> int:
+    """What the page shows for the same filters and sort, in its order."""
+    from switchyard.tables.names import resolve_name
+    from switchyard.web.live import LiveTables
+    from switchyard.web.queries import parse_query
+    from switchyard.web.reader import Reader
+
+    if options.follow:
+        raise InputError("--follow shows new rows as they come: use it without --filter, --quick and --sort")
+    asked = {"filters": options.filter, "quick": options.quick, "sort": options.sort, "limit": options.limit}
+    page = Reader(LiveTables(settings.layout)).page(options.name, parse_query(resolve_name(options.name), **asked))
+    if options.json:
+        print_json(page.rows)
+    else:
+        print_rows(page.rows, None)
+    return 0
 
 
 def _show_newest(settings: Settings, name: str, options: argparse.Namespace, line: Callable[[Row], str] | None) -> int:

@@ -1,4 +1,4 @@
-"""What the command line does about swaps: send one, follow it to its outcome, plan one, roll one back."""
+"""What the command line and the page do about swaps: send one, follow it to its outcome, plan one, roll one back."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ PATIENCE_SECONDS = 90.0
 Tell = Callable[[str], None]
 
 
-def send_swap(settings: Settings, fields: Mapping[str, Any], swap_id: str | None) -> str:
+def send_swap(
+    settings: Settings, fields: Mapping[str, Any], swap_id: str | None, requested_by: str | None = None
+) -> str:
     """Publishes a control message and returns the id under which its outcome will be found."""
-    chosen = _check_id(swap_id) or _new_id("cli")
+    chosen = _check_id(swap_id) or _new_id("page" if requested_by else "cli")
     value = json.dumps({**fields, "id": chosen}).encode()
     parse_message(value)
-    publish(find_kafka(settings), settings.control_topic, value, requester())
+    publish(find_kafka(settings), settings.control_topic, value, requested_by or requester())
     return chosen
 
 
-def make_dry_run(settings: Settings, fields: Mapping[str, Any]) -> Answer:
+def make_dry_run(settings: Settings, fields: Mapping[str, Any], requested_by: str | None = None) -> Answer:
     message = parse_message(json.dumps({**fields, "dryRun": True}).encode())
     with TopicReader(find_kafka(settings)) as reader:
-        return Desk(settings, reader).take(message, _new_id("plan"), requester())
+        return Desk(settings, reader).take(message, _new_id("plan"), requested_by or requester())
 
 
-def send_rollback(settings: Settings, swap_id: str | None, tell: Tell) -> str:
+def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested_by: str | None = None) -> str:
     """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
-    chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("cli"))
+    chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("page" if requested_by else "cli"))
     with TopicReader(find_kafka(settings)) as reader:
         desk = Desk(settings, reader)
-        desk.roll_back(chosen, requester())
+        desk.roll_back(chosen, requested_by or requester())
         run = desk.next_run()
     if run is not None:
         start_run(settings, run, tell)

@@ -10,8 +10,8 @@ from switchyard.generations import load_spec
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.progress import newest_progress, recent_rate
-from switchyard.tables.status import read_status
+from switchyard.tables.progress import Progress, newest_progress, recent_rate
+from switchyard.tables.status import Status, read_status
 
 
 def describe_status(settings: Settings) -> dict[str, Any]:
@@ -19,15 +19,24 @@ def describe_status(settings: Settings) -> dict[str, Any]:
     layout = settings.layout
     status = read_status(layout)
     if status is None:
+        return compose_status(settings, None, None, 0.0, Ledger())
+    rate = recent_rate(layout, status.generation)
+    return compose_status(
+        settings, status, newest_progress(layout, status.generation), rate, DeltaBook(layout).ledger()
+    )
+
+
+def compose_status(
+    settings: Settings, status: Status | None, progress: Progress | None, rate: float, ledger: Ledger
+) -> dict[str, Any]:
+    if status is None:
         return {"healthy": False, "reason": "no generation is active yet"}
-    progress = newest_progress(layout, status.generation)
-    ledger = DeltaBook(layout).ledger()
     age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
     snapshot = describe_snapshot(settings, status.generation) if ledger.is_snapshot(status.generation) else None
     reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds)
     return asdict(status) | {
         "lag": progress.lag if progress else None,
-        "rowsPerSecond": 0.0 if snapshot else recent_rate(layout, status.generation),
+        "rowsPerSecond": 0.0 if snapshot else rate,
         "heartbeatAgeSeconds": None if age is None else round(age, 3),
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,

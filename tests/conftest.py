@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from switchyard.local.broker import Broker
+    from tests.integration.conftest import Stack
 
 
 LANES = {"integration": "stack", "browser": "stack", "stream": "stream", "faults": "stream"}
@@ -69,6 +70,14 @@ def topics(broker: Broker) -> Topics:
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout(str(tmp_path / "root"))
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The whole of Switchyard; the tests that share it run one after the other."""
+    from tests.integration.conftest import running_stack
+
+    yield from running_stack(tmp_path_factory.mktemp("stack"))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 """The project's environment: Java, .venv with the pinned packages and the project itself, the jars,
-and the class archive of the driver.
+the page, and the class archive of the driver.
 
 Only the standard library. A stamp inside .venv says what it was made from, so that a set-up with nothing to
 do ends at once and needs no network.
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from switchyard.errors import SwitchyardError
 from switchyard.local import class_archive, jars
+from tools import page_build
 from tools.java_package import ensure_java
 from tools.steps import run_step
 
@@ -70,8 +71,18 @@ def prepare(dev: bool) -> None:
             _install_packages(dev or bool(read_stamp().development), log)
         if not jars.is_complete(jars.cache_dir()):
             run_step("fetching the jars of Spark, Delta and Kafka", [PYTHON, "-m", "switchyard.local.jars"], log)
+        if not page_build.is_current():
+            _build_page(log)
         if not class_archive.is_current():
             _make_archive(log)
+
+
+def _build_page(log: Path) -> None:
+    """All but the page works without it, and it says how to build it, so a failure here is no reason to stop."""
+    try:
+        page_build.build(VENV / "bin", log)
+    except SwitchyardError as error:
+        print(f"set-up: going on without the page: {error}", file=sys.stderr)
 
 
 def _make_archive(log: Path) -> None:

@@ -77,6 +77,10 @@ class TopicReader:
             raise self._explain(error, "cannot ask the broker for its topics") from None
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
+    def list_joinable(self) -> dict[str, int]:
+        """Without the topics that Kafka keeps for itself."""
+        return {name: count for name, count in self.list_topics().items() if not name.startswith("__")}
+
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic; says so in one sentence when there is no such topic or no way to it."""
         check_topic_name(topic)

@@ -134,6 +134,7 @@ def _tell_news(state: State, told: set[str], tell: Say) -> None:
 
 def describe_ready(settings: Settings, state: State) -> Iterator[str]:
     yield f"ready: {state.message}"
+    yield f"  page      {airflow.airflow_url(settings)}/plugin/switchyard"
     yield f"  Airflow   {airflow.airflow_url(settings)}"
     yield f"  user      {airflow.USER}, password in {os.path.relpath(airflow.password_file(settings.workspace))}"
     yield f"  Kafka     {settings.bootstrap}"

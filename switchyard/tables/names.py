@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -13,6 +12,7 @@ from deltalake import DeltaTable
 from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.tables import store
+from switchyard.tables.commits import list_data_files, oldest_needed
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.schemas import TIMESTAMP
 from switchyard.tables.status import read_status
@@ -33,7 +33,7 @@ WHOLE_NAMES = {
     "incidents": "incidents",
     "forgotten": "forgotten",
 }
-_NEWEST_BY = {
+NEWEST_BY = {
     "users": ("ts",),
     "accounts": ("ts",),
     "joined": ("userTs", "accountTs"),
@@ -76,30 +76,12 @@ def newest_rows(layout: Layout, name: str, limit: int) -> list[store.Row]:
     found = open_stable(layout, name)
     if found is None or limit <= 0:
         return []
-    stamps = _NEWEST_BY[table]
-    oldest = _oldest_stamp_needed(found[0], found[1], stamps, limit)
-    where = None if oldest is None else reduce(or_, [pc.field(stamp) >= oldest for stamp in stamps])
+    stamps = NEWEST_BY[table]
+    live = [file for file in list_data_files(found[0]).values() if file.generation == found[1] or found[1] is None]
+    oldest = oldest_needed(live, stamps, limit)
+    since = None if oldest is None else pa.scalar(oldest, TIMESTAMP)
+    where = None if since is None else reduce(or_, [pc.field(stamp) >= since for stamp in stamps])
     rows = store.read_snapshot(found[0], table, generation=found[1], where=where)
     arrived = pc.max_element_wise(*[rows[stamp].cast(pa.int64()) for stamp in stamps])
     order = pc.sort_indices(arrived)
     return list(rows.take(order[max(0, rows.num_rows - limit) :]).to_pylist())
-
-
-def _oldest_stamp_needed(
-    table: DeltaTable, generation: int | None, stamps: tuple[str, ...], limit: int
-) -> pa.Scalar | None:
-    """A moment that at least `limit` rows are not older than; None when only reading all can tell."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    if generation is not None:
-        files = files.filter(pc.equal(files["partition.generation"], generation))
-    if not all(f"{end}.{stamp}" in files.column_names for stamp in stamps for end in ("min", "max")):
-        return None
-    # A row may lack one of the stamps, so only the least of the firsts is sure to be a lower bound.
-    first = pc.min_element_wise(*[files[f"min.{stamp}"].cast(pa.int64()) for stamp in stamps])
-    last = pc.max_element_wise(*[files[f"max.{stamp}"].cast(pa.int64()) for stamp in stamps])
-    if files.num_rows == 0 or first.null_count or files["num_records"].null_count:
-        return None
-    order = pc.sort_indices(last, sort_keys=[("", "descending")])
-    needed = int(np.searchsorted(np.cumsum(files["num_records"].take(order).to_numpy()), limit)) + 1
-    oldest = pc.min(first.take(order[:needed]))
-    return oldest.cast(TIMESTAMP)

@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import PROJECT
@@ -123,10 +121,9 @@ def send_before_the_first_boot(stack: Stack) -> None:
         broker.stop()
 
 
-@pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def running_stack(folder: Path) -> Iterator[Stack]:
     settings = Settings(
-        root=str(tmp_path_factory.mktemp("stack") / "root"),
+        root=str(folder / "root"),
         airflow_port=loopback.pick_free_port(),
         kafka_port=loopback.pick_free_port(),
         linger_seconds=6,

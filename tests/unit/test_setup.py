@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.errors import SwitchyardError
-from tools import environment, java_package, steps
+from tools import environment, java_package, page_build, steps
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -73,3 +73,27 @@ def test_the_requirements_name_no_index_and_no_folder_of_a_machine() -> None:
         text = path.read_text()
         assert "://" not in text
         assert "--index" not in text
+
+
+def test_the_page_is_built_again_only_when_its_source_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, built = tmp_path / "page", tmp_path / "static"
+    for folder in (source / "node_modules", built):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(page_build, "SOURCE", source)
+    monkeypatch.setattr(page_build, "BUILT", built)
+    monkeypatch.setattr(page_build, "STAMP", built / "source.sha256")
+    (source / "page.ts").write_text("1")
+    (built / "index.html").touch()
+    assert not page_build.is_current()
+    page_build.STAMP.write_text(page_build.digest_source())
+    assert page_build.is_current()
+    (source / "node_modules" / "library.js").touch()
+    assert page_build.is_current()
+    (source / "page.ts").write_text("2")
+    assert not page_build.is_current()
+
+
+def test_the_lock_file_of_the_page_names_no_registry() -> None:
+    assert "://" not in (page_build.SOURCE / "package-lock.json").read_text()

@@ -1,0 +1,171 @@
+"""Following a Delta log by version: what each commit added and removed, without opening the table again.
+
+Looking whether there is a next version costs one look at one file, so it can be done several times a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
+
+from switchyard.layout import Layout
+from switchyard.tables import store
+from switchyard.tables.files import Folder
+
+MOST_COMMITS = 1000
+"""Further behind than this, opening the table anew is cheaper than following it."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    path: str
+    generation: int | None
+    rows: int | None
+    stamps: Mapping[str, tuple[datetime, datetime]] = field(default_factory=dict)
+    """First and last moment of each column of time, where the log knows them."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    version: int
+    added: list[DataFile]
+    removed: list[str]
+    has_new_rows: bool
+    """False when rows were only moved to other files, as compaction does."""
+
+
+def read_commit(folder: Folder, version: int) -> Commit | None:
+    """What a version did; None when it is not there: not yet, or its entry was cleaned up."""
+    try:
+        text = folder.read_bytes(f"_delta_log/{version:020}.json").decode()
+    except FileNotFoundError:
+        return None
+    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    adds = [action["add"] for action in actions if "add" in action]
+    removes = [action["remove"] for action in actions if "remove" in action]
+    return Commit(
+        version,
+        [_file_of(add) for add in adds],
+        [unquote(remove["path"]) for remove in removes],
+        any(action["dataChange"] for action in [*adds, *removes]),
+    )
+
+
+def has_commit(folder: Folder, version: int) -> bool:
+    place = folder.full(f"_delta_log/{version:020}.json")
+    return bool(folder.filesystem.get_file_info(place).type == pafs.FileType.File)
+
+
+def _file_of(add: Mapping[str, Any]) -> DataFile:
+    statistics = json.loads(add.get("stats") or "{}")
+    lows, highs = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
+    stamps = {}
+    for name in lows.keys() & highs.keys():
+        span = _moment(lows[name]), _moment(highs[name])
+        if span[0] is not None and span[1] is not None:
+            stamps[name] = (span[0], span[1])
+    generation = (add.get("partitionValues") or {}).get("generation")
+    return DataFile(
+        unquote(add["path"]),
+        None if generation is None else int(generation),
+        statistics.get("numRecords"),
+        stamps,
+    )
+
+
+def _moment(value: Any) -> datetime | None:
+    """Statistics of a column of time are text, and so are those of a column of text."""
+    if not isinstance(value, str) or "T" not in value:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def list_data_files(table: DeltaTable) -> dict[str, DataFile]:
+    """The live files of an opened table, by path."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
+    timed = [name for name in names if pa.types.is_timestamp(actions[f"min.{name}"].type)]
+    files = {}
+    for row in actions.to_pylist():
+        spans = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in timed}
+        stamps = {name: (_aware(low), _aware(high)) for name, (low, high) in spans.items() if low and high}
+        path = unquote(row["path"])
+        files[path] = DataFile(path, row.get("partition.generation"), row["num_records"], stamps)
+    return files
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def oldest_needed(files: Iterable[DataFile], stamps: Sequence[str], limit: int) -> datetime | None:
+    """A moment that at least `limit` rows are not older than; None when only reading all can tell."""
+    spans = [(file, [file.stamps[stamp] for stamp in stamps if stamp in file.stamps]) for file in files]
+    if not spans or any(file.rows is None or not known for file, known in spans):
+        return None
+    newest_first = sorted(spans, key=lambda span: max(last for _, last in span[1]), reverse=True)
+    oldest, count = datetime.max.replace(tzinfo=UTC), 0
+    for file, known in newest_first:
+        # A row may lack one of the stamps, so only the least of the firsts is sure to be a lower bound.
+        oldest = min(oldest, *(first for first, _ in known))
+        count += file.rows or 0
+        if count >= limit:
+            break
+    return oldest
+
+
+class FollowedTable:
+    """The live files of one table at a version, kept up to date commit by commit."""
+
+    def __init__(self, layout: Layout, name: str) -> None:
+        self.name = name
+        self.uri = layout.table(name)
+        self._layout = layout
+        self.folder = Folder.at(layout.table(name))
+        self.version = -1
+        self.files: dict[str, DataFile] = {}
+
+    def advance(self, version: int | None = None) -> list[Commit] | None:
+        """Moves to a version (default: the newest) and returns the commits on the way.
+
+        None when the table had to be opened anew: nobody knows what lies between.
+        """
+        if self.version < 0 or (version is not None and not 0 <= version - self.version <= MOST_COMMITS):
+            self._open(version)
+            return None
+        commits: list[Commit] = []
+        while version is None or self.version < version:
+            commit = read_commit(self.folder, self.version + 1)
+            if commit is None:
+                if version is None and has_commit(self.folder, self.version):
+                    return commits
+                self._open(version)
+                return None
+            self._apply(commit)
+            commits.append(commit)
+        return commits
+
+    def _open(self, version: int | None) -> None:
+        """Also when the log was cleaned up behind a reader that slept for long."""
+        if not store.has_table(self._layout, self.name):
+            return
+        table = store.open_table(self._layout, self.name, version)
+        self.version, self.files = int(table.version()), list_data_files(table)
+
+    def _apply(self, commit: Commit) -> None:
+        for path in commit.removed:
+            self.files.pop(path, None)
+        self.files |= {file.path: file for file in commit.added}
+        self.version = commit.version

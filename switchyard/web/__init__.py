@@ -1,0 +1,1 @@
+"""The live page and its API. Knows no Airflow: who may do what is handed in."""

@@ -1,0 +1,91 @@
+"""The documents of the API: what its OpenAPI description promises."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SAFE_INTEGER = 2**53 - 1
+
+
+class Problem(BaseModel):
+    detail: Any = Field(description="What was wrong and what to do about it.")
+
+
+class Me(BaseModel):
+    name: str
+    mayCommand: bool
+    seesAddresses: bool
+
+
+class Column(BaseModel):
+    name: str
+    type: Literal["text", "number", "time"]
+
+
+class Table(BaseModel):
+    name: str
+    columns: list[Column]
+
+
+class Page(BaseModel):
+    rows: list[dict[str, Any]]
+    total: int = Field(description="How many rows match, in and beyond the window.")
+    version: int = Field(description="The Delta version that was read; -1 before there is one.")
+    generation: int | None
+
+
+class Topics(BaseModel):
+    topics: dict[str, int] = Field(description="Name → number of partitions.")
+
+
+class Command(BaseModel):
+    """What a control message may say; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    usersTopic: str | None = Field(None, max_length=300)
+    accountsTopic: str | None = Field(None, max_length=300)
+    joinType: str | None = Field(None, max_length=100)
+    start: str | None = Field(None, max_length=100)
+    id: str | None = Field(None, max_length=200, description="Idempotency key: the same id again is the same command.")
+
+    def fields(self) -> dict[str, str]:
+        return self.model_dump(exclude={"id"}, exclude_none=True)
+
+
+class Undo(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    id: str | None = Field(None, max_length=200, description="Idempotency key: the same id again is the same command.")
+
+
+class Sent(BaseModel):
+    swapId: str
+
+
+class Swap(BaseModel):
+    swapId: str
+    events: list[dict[str, Any]]
+    outcome: str | None = Field(description="None while it is under way or not taken yet.")
+    detail: str
+
+
+def dump(document: Any) -> str:
+    return json.dumps(_plain(document), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Moments as ISO text; integers that a browser cannot hold as text."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, int) and abs(value) > SAFE_INTEGER:
+        return str(value)
+    return value

@@ -1,0 +1,120 @@
+// Puts the parts of the page together and hands them what the stream brings.
+import { AllCommunityModule, ModuleRegistry } from "ag-grid-community";
+import "./page.css";
+import { Column, Me, Page, Row, Status, ask, tablePath } from "./api";
+import { Control } from "./control";
+import { byId, clock, make } from "./elements";
+import { LiveGrid } from "./grid";
+import { Plots } from "./plots";
+import { Stream } from "./stream";
+import { followTheme } from "./theme";
+import { drawTimeline } from "./timeline";
+
+const LIVE = ["final_ui", "users_ui", "accounts_ui", "rejects_ui"];
+const LOG_LINES = 500;
+const STATES = {
+  live: "live",
+  lost: "connection lost, trying again",
+  expired: "your session has ended: log in again, and this page goes on",
+};
+
+ModuleRegistry.registerModules([AllCommunityModule]);
+
+function showStatus(status: Status): void {
+  const facts: [string, string, string?][] = [
+    ["generation", status.generation === undefined ? "none yet" : String(status.generation)],
+    ["users", status.usersTopic ?? "–"],
+    ["accounts", status.accountsTopic ?? "–"],
+    ["join", status.joinType ?? "–"],
+    ["since", clock(status.lastApplied)],
+    ["lag", status.lag === null || status.lag === undefined ? "–" : status.lag.toLocaleString("en")],
+    ["events/s", status.rowsPerSecond === undefined ? "–" : String(status.rowsPerSecond)],
+    ["health", status.healthy ? "healthy" : status.reason, status.healthy ? "good" : "bad"],
+  ];
+  if (status.swapping) facts.push(["swap", `building generation ${status.swapping.generation}: ${status.swapping.event.toLowerCase()}`]);
+  if (status.lingering?.length) facts.push(["lingering", status.lingering.join(", ")]);
+  byId("facts").replaceChildren(
+    ...facts.map(([name, value, tone]) => make("span", { class: "fact", "data-fact": name }, make("small", {}, name), make("b", { class: tone ?? "" }, value))),
+  );
+}
+
+function addLog(rows: Row[]): void {
+  const log = byId("log");
+  const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  for (const row of rows) {
+    const about = row.generation === null ? "" : `g${row.generation} `;
+    log.append(make("li", { class: String(row.level).toLowerCase() }, make("time", {}, clock(row.ts)), ` ${about}${row.msg}`));
+  }
+  while (log.children.length > LOG_LINES) log.firstElementChild?.remove();
+  if (isAtEnd) log.scrollTop = log.scrollHeight;
+}
+
+async function newest(name: string, limit: number): Promise<Row[]> {
+  return (await ask<Page>(tablePath(name, { limit }))).rows.reverse();
+}
+
+async function start(): Promise<void> {
+  const plots = new Plots(byId("plots"));
+  followTheme(() => plots.restyle());
+  const [me, tables] = await Promise.all([ask<Me>("me"), ask<{ name: string; columns: Column[] }[]>("tables")]);
+  const columns = (name: string) => tables.find((table) => table.name === name)?.columns ?? [];
+  const grids = new Map(
+    [...LIVE, "swap_history"].map((name) => [name, new LiveGrid(byId(name), name, columns(name), me.seesAddresses, name === "rejects_ui" ? 240 : 330)]),
+  );
+  const control = new Control(byId("control"), me);
+  let history: Row[] = [];
+  let generation: number | undefined;
+
+  const load = async () => {
+    history = await newest("swap_history", 1000);
+    byId("log").replaceChildren();
+    addLog(await newest("orchestrator_logs", 200));
+    drawTimeline(byId("timeline"), history);
+    plots.start(await newest("progress", 600), generation);
+    grids.forEach((grid) => grid.changed());
+  };
+
+  const stream = new Stream((state) => {
+    byId("connection").textContent = STATES[state];
+    byId("connection").className = state;
+  });
+  stream.on("status", (status: Status & { rows?: Row[] }) => {
+    if (status.rows) return;
+    showStatus(status);
+    control.show(status);
+    if (status.generation !== generation) void flip(status.generation);
+  });
+  stream.on("tables", () => LIVE.forEach((name) => grids.get(name)?.changed()));
+  stream.on("progress", (data: { rows: Row[] }) => plots.add(data.rows));
+  stream.on("logs", (data: { rows: Row[] }) => addLog(data.rows));
+  stream.on("history", (data: { rows: Row[] }) => {
+    history = [...history, ...data.rows].slice(-2000);
+    drawTimeline(byId("timeline"), history);
+    grids.get("swap_history")?.changed();
+  });
+  stream.on("reset", () => void load());
+
+  async function flip(to: number | undefined): Promise<void> {
+    const isFirst = generation === undefined;
+    generation = to;
+    LIVE.forEach((name) => grids.get(name)?.changed());
+    plots.start(await newest("progress", 600), generation);
+    if (isFirst) return;
+    const line = byId("flip");
+    line.hidden = false;
+    line.textContent = `now generation ${to}`;
+  }
+
+  setInterval(() => drawTimeline(byId("timeline"), history), 5_000);
+  const status = await ask<Status>("status");
+  generation = status.generation;
+  showStatus(status);
+  control.show(status);
+  stream.open();
+  await load();
+}
+
+start().catch((error: Error) => {
+  byId("connection").textContent = `the page could not start: ${error.message}; it tries again`;
+  setTimeout(() => location.reload(), 5_000);
+});

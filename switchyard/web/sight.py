@@ -1,0 +1,62 @@
+"""Everything that the API looks at, shared by its requests. Opened at the first look, never before a fork."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from switchyard.overview import compose_status
+from switchyard.settings import Settings
+from switchyard.swaps import Ledger
+from switchyard.tables.book import entry_of, row_of
+from switchyard.tables.progress import RATE_WINDOW, Progress
+from switchyard.web.changes import Changes
+from switchyard.web.live import LiveTables, Rows
+from switchyard.web.reader import Reader
+
+
+class Sight:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.live = LiveTables(settings.layout)
+        self.reader = Reader(self.live)
+        self.changes = Changes(settings.layout, self.live)
+        self._lock = threading.Lock()
+        self._ledger: tuple[int, Ledger] = (-1, Ledger())
+
+    def status(self) -> dict[str, Any]:
+        """As `switchyard status` shows it."""
+        moment = self.live.moment()
+        rate = self._rate(moment.progress) if moment.progress else 0.0
+        return compose_status(self.settings, moment.status, moment.progress, rate, self.ledger())
+
+    def swap(self, swap_id: str) -> dict[str, Any]:
+        ledger = self.ledger()
+        outcome = ledger.outcomes.get(swap_id)
+        return {
+            "swapId": swap_id,
+            "events": [row_of(entry) for entry in ledger.entries if entry.swapId == swap_id],
+            "outcome": str(outcome.event) if outcome else None,
+            "detail": outcome.detail if outcome else "",
+        }
+
+    def ledger(self) -> Ledger:
+        history = self._rows("swap_history")
+        with self._lock:
+            if self._ledger[0] != history.version:
+                self._ledger = (history.version, Ledger.of(entry_of(row) for row in history.rows.to_pylist()))
+            return self._ledger[1]
+
+    def _rate(self, newest: Progress) -> float:
+        """Records a second over the last moments, as `recent_rate` has it, from the rows in memory."""
+        recent = self._rows("progress").rows
+        since = newest.at - RATE_WINDOW
+        rows = recent.slice(max(0, recent.num_rows - 200)).select(["generation", "at", "inputRows"]).to_pylist()
+        mine = [row["inputRows"] for row in rows if row["generation"] == newest.generation and row["at"] >= since]
+        return round(float(sum(mine)) / RATE_WINDOW.total_seconds(), 1)
+
+    def _rows(self, name: str) -> Rows:
+        found = self.live.read(name)
+        if not isinstance(found, Rows):
+            raise TypeError(f"{name} is not a small table")
+        return found

@@ -1,0 +1,69 @@
+"""Changes as server-sent events: each carries the position after it, so that a reconnect goes on there."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi.concurrency import run_in_threadpool
+
+from switchyard.errors import SwitchyardError
+from switchyard.web.access import Viewer
+from switchyard.web.changes import Event, Position, format_position
+from switchyard.web.documents import dump
+from switchyard.web.masking import mask_row
+from switchyard.web.sight import Sight
+
+TICK_SECONDS = 0.2
+BEAT_SECONDS = 5.0
+LIFE_SECONDS = 300.0
+"""Then the browser connects again by itself, and its login is checked again."""
+
+
+async def stream_changes(
+    sight: Sight, viewer: Viewer, start: Position | None, names: Sequence[str], life_seconds: float = LIFE_SECONDS
+) -> AsyncIterator[str]:
+    position: Position = start if start is not None else await run_in_threadpool(sight.changes.now)
+    yield "retry: 1000\n\n" + format_event("status", await _status(sight), position)
+    until, beat = time.monotonic() + life_seconds, time.monotonic()
+    while time.monotonic() < until and not _is_ending():
+        try:
+            events, position = await run_in_threadpool(sight.changes.after, position, names)
+        except (SwitchyardError, OSError) as error:
+            # The tables are away; the reader of the stream stays and sees them come back.
+            events = [Event("trouble", {"detail": str(error) if isinstance(error, SwitchyardError) else "no tables"})]
+            await asyncio.sleep(1)
+        if events or time.monotonic() - beat >= BEAT_SECONDS:
+            beat = time.monotonic()
+            parts = [format_event(event.kind, _mask(event.data, viewer), None) for event in events]
+            # The position comes with the last part: who is cut off in between gets all of them again.
+            yield "".join(parts) + format_event("status", await _status(sight), position)
+        await asyncio.sleep(TICK_SECONDS)
+
+
+async def _status(sight: Sight) -> dict[str, Any]:
+    return await run_in_threadpool(sight.status)
+
+
+def _mask(data: dict[str, Any], viewer: Viewer) -> dict[str, Any]:
+    if viewer.sees_addresses or "rows" not in data:
+        return data
+    return data | {"rows": [mask_row(row) for row in data["rows"]]}
+
+
+def format_event(kind: str, data: dict[str, Any], position: Position | None) -> str:
+    """JSON has no line breaks of its own here, so one data line is enough."""
+    place = f"id: {format_position(position)}\n" if position else ""
+    return f"{place}event: {kind}\ndata: {dump(data)}\n\n"
+
+
+def _is_ending() -> bool:
+    """Whether the server was asked to stop: it waits for open answers, and this one has no end of its own.
+
+    Uvicorn tells nobody, but its signal handler is a method of the server.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))

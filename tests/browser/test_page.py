@@ -1,0 +1,206 @@
+"""The page in a real browser against the running stack. The tests share the page, in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from playwright.sync_api import BrowserContext, FrameLocator, Page, expect
+
+from switchyard.local.airflow import airflow_url, read_password
+from tests.browser.conftest import frame_of, log_in, make_tokens, take_picture
+from tests.integration.conftest import Stack
+from tests.integration.traffic import running_traffic
+from tests.waiting import eventually
+
+SCRIPT = "<script>document.title='broken'</script>"
+HERE = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traffic(stack: Stack) -> Iterator[None]:
+    """Events to whatever is active, and one with a script for a name."""
+    status = stack.status()
+    pair = (status["usersTopic"], status["accountsTopic"])
+    with running_traffic(stack.settings.layout, stack.settings.bootstrap, [pair], with_reader=False):
+        producer = Producer({"bootstrap.servers": stack.settings.bootstrap})
+        producer.produce(pair[0], json.dumps({"userId": "odd", "name": SCRIPT, "email": "odd@example.org"}).encode())
+        producer.produce(pair[0], b'{"userId": "odd", "age": "old", "email": "odd@example.org"}')
+        assert producer.flush(30) == 0
+        yield
+
+
+def call(stack: Stack, path: str, token: str | None, body: Any = None, headers: dict[str, str] | None = None) -> int:
+    request = urllib.request.Request(
+        f"{airflow_url(stack.settings)}/switchyard{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", **(headers or {})},
+    )
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_airflow_decides_who_may_read_and_command(stack: Stack) -> None:
+    reads = ["/", "/static/page.js", "/api/v1/status", "/api/v1/tables/final_ui", "/api/v1/openapi.json"]
+    viewer, user = make_tokens(stack, "viewer", "user")
+    assert [call(stack, path, None) for path in reads] == [401] * len(reads)
+    assert [call(stack, path, viewer) for path in reads] == [200] * len(reads)
+    assert call(stack, "/api/v1/changes", None) == 401
+    for name in ("plan", "swap", "rollback"):
+        path = f"/api/v1/{name}"
+        assert call(stack, path, None, {}, HERE) == 401
+        assert call(stack, path, viewer, {}, HERE) == 403
+        assert call(stack, path, user, {}, {"Sec-Fetch-Site": "cross-site"}) == 403
+    assert call(stack, "/api/v1/plan", user, {}, HERE) == 200
+    assert "nonsense" not in viewer
+    assert call(stack, "/api/v1/status", "nonsense") == 403
+
+
+def rows_of(frame: FrameLocator, name: str) -> list[str]:
+    return frame.locator(f"#{name} .ag-row").all_inner_texts()
+
+
+def column_of(frame: FrameLocator, name: str, column: str) -> list[str]:
+    """The texts of a column from the first row down; the order of the elements is another one."""
+    cells = frame.locator(f"#{name} .ag-row .ag-cell[col-id={column}]")
+    found = cells.evaluate_all("all => all.map(c => [+c.parentElement.getAttribute('row-index'), c.innerText])")
+    return [text for _, text in sorted(found)]
+
+
+def fact(frame: FrameLocator, name: str) -> str:
+    return frame.locator(f"[data-fact={name}] b").inner_text()
+
+
+def test_rows_arrive_by_themselves_and_a_script_is_text(page: Page) -> None:
+    frame = frame_of(page)
+    expect(frame.locator("#connection")).to_have_text("live")
+    expect(frame.locator("#final_ui .ag-row").first).to_be_visible()
+    first = rows_of(frame, "users_ui")[0]
+    eventually(lambda: (rows := rows_of(frame, "users_ui")) and rows[0] != first, 30)
+    expect(frame.locator("#users_ui .ag-row.fresh").first).to_be_attached()
+    frame.locator("#users_ui input[type=search]").fill("script")
+    expect(frame.locator("#users_ui .ag-row").first).to_contain_text(SCRIPT)
+    frame.locator("#users_ui input[type=search]").fill("")
+    expect(frame.locator("#rejects_ui .ag-row").first).to_contain_text("age")
+    assert page.title() != "broken"
+    take_picture(page, "page-light")
+
+
+def test_filter_and_sort_are_the_servers(page: Page) -> None:
+    frame = frame_of(page)
+    frame.locator("#final_ui input[type=search]").fill("numbered")
+    eventually(lambda: (rows := rows_of(frame, "final_ui")) and all("numbered" in row for row in rows), 30)
+    frame.locator("#final_ui .ag-header-cell[col-id=balance] .ag-header-cell-label").click()
+
+    def is_sorted() -> bool:
+        balances = [float(text) for text in column_of(frame, "final_ui", "balance")]
+        return len(balances) > 3 and balances == sorted(balances) and balances[0] < 10
+
+    eventually(is_sorted, 30)
+
+
+def send_form(frame: FrameLocator, join: str, users: str = "") -> None:
+    frame.locator("[name=joinType]").select_option(join)
+    frame.locator("[name=usersTopic]").fill(users)
+    frame.get_by_role("button", name="Swap", exact=True).click()
+    frame.locator("dialog button.primary").click()
+
+
+def test_a_rejected_command_is_shown_with_its_reason(page: Page) -> None:
+    frame = frame_of(page)
+    frame.locator("[name=usersTopic]").fill("not-there")
+    frame.get_by_role("button", name="Plan").click()
+    expect(frame.locator("#story")).to_contain_text("the topic not-there does not exist")
+    frame.locator("[name=usersTopic]").fill("")
+
+
+def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    before = stack.status()
+    viewport = frame.locator("#final_ui .ag-body-viewport")
+    viewport.evaluate("element => { element.scrollTop = 64 }")
+    send_form(frame, "inner" if before["joinType"] != "inner" else "left")
+    expect(frame.locator("#story")).to_contain_text("sent as page-")
+    seen: list[int] = []
+
+    def has_flipped() -> bool:
+        seen.append(len(rows_of(frame, "final_ui")))
+        if len(seen) % 10 == 1:
+            take_picture(page, f"swap-{len(seen):03}")
+        return "now generation" in frame.locator("#flip").inner_text()
+
+    eventually(has_flipped, 180, 0.3)
+    assert min(seen) > 0
+    expect(frame.locator("#story")).to_contain_text("APPLIED", timeout=30_000)
+    assert fact(frame, "generation") == str(stack.status()["generation"])
+    assert frame.locator("#final_ui input[type=search]").input_value() == "numbered"
+    eventually(lambda: (rows := rows_of(frame, "final_ui")) and all("numbered" in row for row in rows), 30)
+    assert viewport.evaluate("element => element.scrollTop") == 64
+    take_picture(page, "swap-999")
+
+
+def test_rollback_from_the_page(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    before = stack.status()["generation"]
+    frame.get_by_role("button", name="Roll back").click()
+    frame.locator("dialog button.primary").click()
+    expect(frame.locator("#story")).to_contain_text("APPLIED", timeout=180_000)
+    assert stack.status()["generation"] != before
+    eventually(lambda: fact(frame, "generation") == str(stack.status()["generation"]), 10)
+
+
+def test_both_themes_and_a_narrow_screen(page: Page) -> None:
+    root = page.frames[-1].locator("html")
+    expect(root).to_have_attribute("data-theme", "light")
+    page.evaluate("document.documentElement.className = 'dark'; document.documentElement.style.colorScheme = 'dark'")
+    expect(root).to_have_attribute("data-theme", "dark")
+    take_picture(page, "page-dark")
+    page.set_viewport_size({"width": 390, "height": 844})
+    take_picture(page, "page-narrow")
+    width = page.frames[-1].evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width <= 0
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_a_broker_that_does_not_answer_is_said_and_its_rows_come_when_it_is_back(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    broker = int((stack.settings.workspace.broker / "broker.pid").read_text())
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        frame.locator("[name=usersTopic]").focus()
+        expect(frame.locator("#story")).to_contain_text("cannot ask the broker for its topics")
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    first = rows_of(frame, "users_ui")[0]
+    eventually(lambda: (rows := rows_of(frame, "users_ui")) and rows[0] != first, 90)
+
+
+def test_the_page_heals_after_the_session_ended_and_the_server_was_restarted(
+    page: Page, context: BrowserContext, stack: Stack
+) -> None:
+    frame = frame_of(page)
+    context.clear_cookies()
+    expect(frame.locator("#connection")).to_contain_text("your session has ended")
+    other = context.new_page()
+    log_in(other, stack)
+    other.close()
+    expect(frame.locator("#connection")).to_have_text("live")
+    os.kill(stack.component_pid("api-server"), signal.SIGKILL)
+    expect(frame.locator("#connection")).to_have_text("connection lost, trying again")
+    expect(frame.locator("#connection")).to_have_text("live", timeout=120_000)
+    first = rows_of(frame, "users_ui")[0]
+    eventually(lambda: (rows := rows_of(frame, "users_ui")) and rows[0] != first, 60)
+    assert read_password(stack.settings.workspace) not in page.content()

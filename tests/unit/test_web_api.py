@@ -1,0 +1,270 @@
+"""The API as a server gives it, over real Delta tables: what it answers, to whom, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi import FastAPI, Header, HTTPException
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from starlette.testclient import TestClient
+
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.tables import store
+from switchyard.web.access import Access, Viewer
+from switchyard.web.api import create_app
+from switchyard.web.changes import Changes, format_position, parse_position
+from switchyard.web.live import LiveTables
+from switchyard.web.sight import Sight
+from switchyard.web.streaming import stream_changes
+from tests.unit.test_web_reader import START, add_joined, joined_rows, reader, report_progress, set_status
+
+__all__ = ["reader"]
+
+VIEWERS = {
+    "admin": Viewer("admin", may_command=True, sees_addresses=True),
+    "viewer": Viewer("viewer"),
+}
+NOBODY_LISTENS = 1
+
+
+def read(authorization: str | None = Header(None)) -> Viewer:
+    """Logins for these tests: the token is the name of the viewer."""
+    if authorization is None:
+        raise HTTPException(401, "nobody is logged in")
+    viewer = VIEWERS.get(authorization.removeprefix("Bearer "))
+    if viewer is None:
+        raise HTTPException(403, "not for you")
+    return viewer
+
+
+def command(authorization: str | None = Header(None)) -> Viewer:
+    viewer = read(authorization)
+    if not viewer.may_command:
+        raise HTTPException(403, "not for you")
+    return viewer
+
+
+@pytest.fixture
+def app(reader: Any, layout: Layout, tmp_path: Path) -> FastAPI:
+    static = tmp_path / "static"
+    static.mkdir()
+    (static / "index.html").write_text("<title>Switchyard</title>")
+    (static / "page.js").write_text("1")
+    settings = Settings(root=layout.root, kafka_port=NOBODY_LISTENS)
+    return create_app(settings, Access(read, command), static)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app, headers={"Authorization": "Bearer admin"})
+
+
+@pytest.fixture
+def masked(app: FastAPI) -> TestClient:
+    return TestClient(app, headers={"Authorization": "Bearer viewer"})
+
+
+def paths(app: FastAPI) -> list[tuple[str, str]]:
+    fixed = {"/api/v1/tables/{name}": "/api/v1/tables/final_ui", "/static/{name}": "/static/page.js"}
+    routes = [(route.methods, fixed.get(route.path, route.path)) for route in app.routes]  # type: ignore[attr-defined]
+    return [(method, path) for methods, path in routes for method in methods - {"HEAD"}]
+
+
+def test_nobody_gets_401_and_the_wrong_role_403_everywhere(app: FastAPI) -> None:
+    found = paths(app)
+    assert len(found) >= 12
+    for method, path in found:
+        assert TestClient(app).request(method, path).status_code == 401, path
+        stranger = TestClient(app, headers={"Authorization": "Bearer stranger"})
+        assert stranger.request(method, path).status_code == 403, path
+
+
+def test_who_may_only_read_cannot_command(masked: TestClient) -> None:
+    for name in ("plan", "swap", "rollback"):
+        assert masked.post(f"/api/v1/{name}", json={}).status_code == 403
+    assert masked.get("/api/v1/me").json() == {"name": "viewer", "mayCommand": False, "seesAddresses": False}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example.org"},
+        {"Origin": "null"},
+    ],
+)
+def test_commands_from_another_site_are_refused(client: TestClient, headers: dict[str, str]) -> None:
+    for name in ("plan", "swap", "rollback"):
+        answer = client.post(f"/api/v1/{name}", json={}, headers=headers)
+        assert (answer.status_code, "another site" in answer.text) == (403, True)
+
+
+def test_a_command_that_cannot_be_meant_is_refused_before_the_broker_is_asked(client: TestClient) -> None:
+    assert client.post("/api/v1/swap", json={"joinTyp": "inner"}).status_code == 422
+    answer = client.post("/api/v1/swap", json={"start": "whenever"}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert (answer.status_code, "whenever" in answer.json()["detail"]) == (400, True)
+
+
+def test_a_page_of_rows_has_all_columns(client: TestClient) -> None:
+    page = client.get("/api/v1/tables/final_ui", params={"sort": "-age,name", "filter": "age:le:3", "limit": 2}).json()
+    assert [row["age"] for row in page["rows"]] == [3, 3]
+    assert (page["total"], page["generation"]) == (12, 1)
+    first = client.get("/api/v1/tables/final_ui", params={"limit": 1}).json()["rows"]
+    expected = joined_rows(range(29, 30))[0]
+    moment = expected["userTs"].isoformat().replace("+00:00", "Z")
+    assert first == [expected | {"userTs": moment}]
+
+
+def test_addresses_are_masked_for_who_may_not_see_them(client: TestClient, masked: TestClient) -> None:
+    url = "/api/v1/tables/final_ui?limit=3"
+    assert [row["email"] for row in client.get(url).json()["rows"]] == [f"person{n}@example.org" for n in (29, 28, 27)]
+    assert [row["email"] for row in masked.get(url).json()["rows"]] == ["p…@…"] * 3
+    assert masked.get("/api/v1/tables/final_ui?sort=email").status_code == 400
+    assert masked.get("/api/v1/tables/final_ui?filter=email:startsWith:p").status_code == 400
+    assert masked.get("/api/v1/tables/final_ui?quick=person29").json()["total"] == 0
+
+
+def test_only_known_names_are_read(client: TestClient) -> None:
+    for name in ("joined", "secrets", "..%2Fsecrets", "final_ui'--"):
+        assert client.get(f"/api/v1/tables/{name}").status_code == 404
+    names = [table["name"] for table in client.get("/api/v1/tables").json()]
+    assert {"users_ui", "accounts_ui", "final_ui", "orchestrator_status", "orchestrator_logs"} <= set(names)
+    for name in names:
+        assert client.get(f"/api/v1/tables/{name}").status_code == 200, name
+
+
+def test_the_page_and_its_files_are_served_and_nothing_else(client: TestClient) -> None:
+    page = client.get("/")
+    assert "Switchyard" in page.text
+    assert "frame-ancestors 'self'" in page.headers["content-security-policy"]
+    assert client.get("/static/page.js").text == "1"
+    for path in ("/static/..%2F..%2Fsecrets", "/static/%2Fetc%2Fpasswd", "/static/none.js"):
+        assert client.get(path).status_code == 404
+
+
+def test_status_and_swap_show_what_the_tables_say(client: TestClient, layout: Layout) -> None:
+    status = client.get("/api/v1/status").json()
+    assert (status["generation"], status["joinType"], status["healthy"]) == (1, "left", False)
+    row = {"swapId": "s1", "generation": 2, "event": "FAILED", "at": START, "detail": "it broke", "requestedBy": "x"}
+    store.append_rows(layout, "swap_history", [row])
+    swap = client.get("/api/v1/swaps", params={"id": "s1"}).json()
+    assert (swap["outcome"], swap["detail"], len(swap["events"])) == ("FAILED", "it broke", 1)
+    assert client.get("/api/v1/swaps", params={"id": "s2"}).json()["outcome"] is None
+
+
+def tell(layout: Layout, msg: str) -> None:
+    store.append_rows(layout, "logs", [{"ts": datetime.now(UTC), "level": "INFO", "msg": msg}])
+
+
+def test_changes_go_on_after_a_position_without_a_hole(reader: Any, layout: Layout) -> None:
+    changes = Changes(layout, LiveTables(layout))
+    start = changes.now()
+    assert changes.after(start) == ([], start)
+    tell(layout, "one")
+    events, second = changes.after(start)
+    assert [row["msg"] for event in events for row in event.data["rows"]] == ["one"]
+    tell(layout, "two")
+    tell(layout, "three")
+    other_process = Changes(layout, LiveTables(layout))
+    events, third = other_process.after(parse_position(format_position(second)))
+    assert [row["msg"] for event in events for row in event.data["rows"]] == ["two", "three"]
+    assert other_process.after(third)[0] == []
+
+
+def test_new_rows_come_when_progress_names_their_version(reader: Any, layout: Layout) -> None:
+    changes = Changes(layout, LiveTables(layout))
+    start = changes.now()
+    add_joined(layout, joined_rows(range(30, 33)))
+    assert changes.after(start, ["final_ui"])[0] == []
+    report_progress(layout, seconds=1)
+    events, position = changes.after(start, ["final_ui", "users_ui"])
+    rows = [event.data for event in events if event.kind == "rows"]
+    assert [document["rows"] for document in rows] == [joined_rows(range(30, 33))]
+    add_joined(layout, joined_rows(range(33, 2000)))
+    report_progress(layout, seconds=2)
+    events, _ = changes.after(position, ["final_ui"])
+    assert [(e.data["rows"], e.data["more"]) for e in events if e.kind == "rows"] == [([], 1967)]
+
+
+def test_a_flip_is_a_change(reader: Any, layout: Layout) -> None:
+    changes = Changes(layout, LiveTables(layout))
+    start = changes.now()
+    add_joined(layout, joined_rows(range(5), generation=2))
+    report_progress(layout, generation=2)
+    set_status(layout, 2)
+    events, _ = changes.after(start, ["final_ui"])
+    assert [event.data["generation"] for event in events if event.kind == "tables"] == [2]
+    assert [row["generation"] for event in events if event.kind == "status" for row in event.data["rows"]] == [2]
+    assert not [event for event in events if event.kind == "rows"]
+
+
+def test_a_position_that_no_log_has_starts_over(reader: Any, layout: Layout) -> None:
+    changes = Changes(layout, LiveTables(layout))
+    events, position = changes.after(changes.now() | {"status": 999})
+    assert [event.kind for event in events] == ["reset"]
+    assert position == changes.now()
+
+
+async def collect(stream: AsyncIterator[str], count: int) -> list[str]:
+    return [await anext(stream) for _ in range(count)]
+
+
+def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) -> None:
+    sight = Sight(Settings(root=layout.root))
+
+    async def follow() -> list[str]:
+        stream = stream_changes(sight, VIEWERS["viewer"], None, ["final_ui"])
+        first = await anext(stream)
+        add_joined(layout, joined_rows(range(30, 32)))
+        report_progress(layout, seconds=1)
+        return [first, await anext(stream)]
+
+    first, second = asyncio.run(follow())
+    place = first.split("id: ")[1].split("\n")[0]
+    assert parse_position(place)["joined"] == 3
+    assert "event: rows" in second
+    assert "person" not in second
+    assert "p…@…" in second
+    lines = [line for line in second.splitlines() if line.startswith("data: ")]
+    assert all(isinstance(json.loads(line.removeprefix("data: ")), dict) for line in lines)
+
+
+def test_a_stream_ends_so_that_the_login_is_checked_again(reader: Any, layout: Layout) -> None:
+    async def drain() -> int:
+        stream = stream_changes(Sight(Settings(root=layout.root)), VIEWERS["admin"], None, [], life_seconds=0.1)
+        return len([part async for part in stream])
+
+    assert asyncio.run(drain()) == 1
+
+
+@pytest.mark.parametrize("query", ["rows=joined", "position=x", "position=status%3D1%0Aid:"])
+def test_a_stream_refuses_what_it_does_not_know(client: TestClient, query: str) -> None:
+    assert client.get(f"/api/v1/changes?{query}").status_code == 400
+
+
+def test_every_answer_is_as_the_description_says(app: FastAPI) -> None:
+    schema = schemathesis.openapi.from_dict(app.openapi()).exclude(path=["/api/v1/changes", "/api/v1/topics"])
+    schema.app = app
+    operations = [result.ok() for result in schema.include(method="GET").get_all_operations()]
+    assert len(operations) >= 6
+    for operation in operations:
+
+        @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy())
+        def check(case: Any) -> None:
+            # Which columns a table has, no description can say: a filter on another one is refused.
+            case.call_and_validate(
+                headers={"Authorization": "Bearer admin"}, excluded_checks=[positive_data_acceptance]
+            )
+
+        check()
