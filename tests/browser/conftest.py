@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect, sync_playwright
 
 from switchyard.layout import PROJECT
 from switchyard.local.airflow import USER, airflow_environment, airflow_url, read_password
@@ -23,6 +23,7 @@ def browser() -> Iterator[Browser]:
     chromium = ensure_chromium(PROJECT / ".cache" / "chromium.log")
     if chromium is None:
         pytest.skip("there is no Chromium and it cannot be installed without asking: install Debian's package chromium")
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser

@@ -91,12 +91,12 @@ def test_rows_arrive_by_themselves_and_a_script_is_text(page: Page) -> None:
     first = rows_of(frame, "users_ui")[0]
     eventually(lambda: (rows := rows_of(frame, "users_ui")) and rows[0] != first, 30)
     expect(frame.locator("#users_ui .ag-row.fresh").first).to_be_attached()
+    take_picture(page, "page-light")
     frame.locator("#users_ui input[type=search]").fill("script")
     expect(frame.locator("#users_ui .ag-row").first).to_contain_text(SCRIPT)
     frame.locator("#users_ui input[type=search]").fill("")
     expect(frame.locator("#rejects_ui .ag-row").first).to_contain_text("age")
     assert page.title() != "broken"
-    take_picture(page, "page-light")
 
 
 def test_filter_and_sort_are_the_servers(page: Page) -> None:

@@ -154,7 +154,7 @@ export class LiveGrid {
 
   private say(total: number): void {
     const shown = Math.min(total, this.window).toLocaleString("en");
-    this.note.textContent = total > this.window ? `first ${shown} of ${total.toLocaleString("en")} rows` : `${shown} rows`;
+    this.note.textContent = total > this.window ? `first ${shown} of ${total.toLocaleString("en")} rows` : `${shown} ${total === 1 ? "row" : "rows"}`;
   }
 
   private identify(row: Row): string {
