@@ -16,6 +16,8 @@ from switchyard.settings import Settings
 
 TIMEOUT_SECONDS = 10.0
 TOKEN_SECONDS = 600.0
+MOST_REPEATS = 4
+REPEAT_SECONDS = 1.0
 # A proxy of the environment must not come between two processes of this machine.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -86,12 +88,16 @@ class AirflowApi:
         return f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
 
     def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
-        try:
-            return self._send(method, f"/api/v2{path}", body, {"Authorization": f"Bearer {self._bearer()}"})
-        except ApiError as error:
-            if missing_ok and error.status == 404:
-                return None
-            raise
+        """Asked again when the server could not reach its database: every call here may be made twice."""
+        for is_last in (*(False,) * MOST_REPEATS, True):
+            try:
+                return self._send(method, f"/api/v2{path}", body, {"Authorization": f"Bearer {self._bearer()}"})
+            except ApiError as error:
+                if missing_ok and error.status == 404:
+                    return None
+                if error.status < 500 or is_last:
+                    raise
+            time.sleep(REPEAT_SECONDS)
 
     def _bearer(self) -> str:
         if time.monotonic() >= self._token_until:
