@@ -858,7 +858,7 @@ def test_a_swap_is_followed_to_its_outcome(yard: Yard) -> None:
         again = follow(yard.settings, send_swap(yard.settings, {"joinType": "asof"}, "mine"), told.append)
         assert again | {"seconds": 0} == applied | {"seconds": 0}
     asked = {entry.requestedBy for entry in yard.book.ledger().entries if entry.swapId == "mine"}
-    assert asked == {following._requester()}
+    assert asked == {following.requester()}
 
 
 def test_who_follows_a_superseded_swap_is_told_by_which(yard: Yard) -> None:
