@@ -1,7 +1,8 @@
 """SQLite's clock for Airflow's scheduler, in microseconds.
 
 Airflow starts a run when its `run_after` is not after CURRENT_TIMESTAMP, which SQLite gives in whole seconds: every run
-waits up to a second, twice for a swap. PostgreSQL has no such clock, and needs none of this.
+waits up to a second, twice for a swap. And one writer at a time: who finds the database locked waits for its turn
+instead of failing after the usual 5 s. PostgreSQL needs none of this.
 """
 
 from __future__ import annotations
@@ -21,4 +22,5 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-CONNECT_ARGS = {"factory": Connection}
+TURN_SECONDS = 30
+CONNECT_ARGS = {"factory": Connection, "timeout": TURN_SECONDS}
