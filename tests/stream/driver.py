@@ -92,8 +92,14 @@ def running_driver(
     join_type: str = "left",
     job: Path = JOB,
     environment: Mapping[str, str] | None = None,
+    crash: str = "",
 ) -> Iterator[Driver]:
-    """Starts a driver; whatever is left of it at the end is killed. Another `job` does something to it first."""
+    """Starts a driver; whatever is left of it at the end is killed. Another `job` does something to it first.
+
+    `crash` names what `crashing_job.py` is to do.
+    """
+    if crash:
+        job, environment = CRASHING_JOB, {"CRASH_POINT": crash}
     properties = folder / "kafka.properties"
     write_properties(properties, topics.kafka)
     request = GenerationRequest(generation, topics.users, topics.accounts, join_type, "earliest")

@@ -24,7 +24,7 @@ from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from switchyard.upkeep import keep_up
 from tests.events import FIRST_MS, draw_events
-from tests.stream.driver import CRASHING_JOB, FENCED, KILLED, STOPPED, ask, assert_clean, running_driver
+from tests.stream.driver import FENCED, KILLED, STOPPED, ask, assert_clean, running_driver
 from tests.topics import Topics
 from tests.waiting import eventually
 
@@ -53,7 +53,7 @@ def test_killed_at_every_point_nothing_is_lost_or_double(
     events = draw_events(seed=11, count=150 * (len(CRASH_POINTS) + 1))
     for number, crash in enumerate(CRASH_POINTS):
         topics.send(events[number * 150 : (number + 1) * 150])
-        with running_driver(settings, topics, tmp_path, job=CRASHING_JOB, environment={"CRASH_POINT": crash}) as driver:
+        with running_driver(settings, topics, tmp_path, crash=crash) as driver:
             assert driver.wait() == KILLED, driver.tail()
     topics.send(events[-150:])
     with running_driver(settings, topics, tmp_path, join_type="left") as driver:

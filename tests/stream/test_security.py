@@ -336,7 +336,15 @@ def processes_of(driver: Driver) -> list[Path]:
 
 def find_canary(*places: Path) -> list[str]:
     files = [file for place in places for file in (place.rglob("*") if place.is_dir() else [place])]
-    return [str(file) for file in files if file.is_file() and CANARY.encode() in file.read_bytes()]
+    return [str(file) for file in files if file.is_file() and CANARY.encode() in read_if_there(file)]
+
+
+def read_if_there(file: Path) -> bytes:
+    """Of a process that has ended since it was listed there is nothing to read."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_the_secret_of_a_driver_is_in_its_properties_file_only(
