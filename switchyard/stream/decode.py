@@ -30,14 +30,17 @@ ACCOUNT_FIELDS = (Field("userId", "id"), Field("accountType", "string"), Field("
 
 
 def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
-    """Adds the fields, `kind` (valid, reject, tombstone), `text` and `reason` to Kafka records.
+    """Adds the fields, `kind` (valid, reject, tombstone), `text`, `reason` and `owner` to Kafka records.
+
+    The owner is the userId of a rejected record, where it has one: so it can be forgotten with its person. It is a
+    column of its own because Spark infers whether a field can be null, and the state of a join must not change.
 
     | value                       | kind      | userId | reason                                           |
     |-----------------------------|-----------|--------|--------------------------------------------------|
     | {"userId": "a", "age": 3}   | valid     | a      | -                                                |
     | {"userId": 7}               | valid     | 7      | -                                                |
     | {"name": "x"}               | reject    | -      | userId is missing                                |
-    | {"userId": "a", "age": "3"} | reject    | a      | age must be a whole number of 64 bits, is string |
+    | {"userId": "a", "age": "3"} | reject    | -      | age must be a whole number of 64 bits, is string |
     | -                           | tombstone | -      | -                                                |
     """
     text = F.col("value").cast("string")
@@ -52,19 +55,20 @@ def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
         .when(F.col("reason").isNotNull(), "reject")
         .otherwise("valid")
         .alias("kind"),
-        *[F.when(_is_readable(field) | is_valid, _value(field)).alias(field.name) for field in fields],
+        *[F.when(is_valid, _value(field)).alias(field.name) for field in fields],
         F.col("timestamp").alias("ts"),
         "partition",
         "offset",
         F.when(F.col("is_text"), text).otherwise(F.base64("value")).alias("text"),
         "reason",
+        F.when(~is_valid, _owner(fields)).alias("owner"),
     )
 
 
-def _is_readable(field: Field) -> Column:
-    """A rejected record keeps its userId where it has one, so that it can be forgotten with its person."""
-    found = _type_at(_path(field))
-    return ((found == "STRING") | found.rlike(NUMBERS)) if field.kind == "id" else F.lit(False)
+def _owner(fields: tuple[Field, ...]) -> Column:
+    user_id = next(field for field in fields if field.kind == "id")
+    found = _type_at(_path(user_id))
+    return F.when((found == "STRING") | found.rlike(NUMBERS), _value(user_id))
 
 
 def _path(field: Field) -> str:

@@ -133,4 +133,4 @@ def _read_topic(
 ) -> DataFrame:
     """The valid records of a topic between two positions, with the columns of its table."""
     records = read_range(spark, topic, kafka, start, end)
-    return decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason")
+    return decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason", "owner")

@@ -102,7 +102,8 @@ def _positioned(events: DataFrame, side: str) -> DataFrame:
 
 def _source_rows(events: DataFrame, side: str) -> DataFrame:
     is_reject = F.col("kind") == "reject"
-    named = events.withColumn("value", F.when(is_reject, F.col("text"))).withColumn(
+    owned = events.withColumn("userId", F.coalesce("userId", "owner"))
+    named = owned.withColumn("value", F.when(is_reject, F.col("text"))).withColumn(
         "kind", F.when(F.col("kind") == "valid", side).otherwise(F.col("kind"))
     )
     return named.select(*[_column(named, name, kind) for name, kind in BATCH_COLUMNS.items()])
@@ -113,8 +114,12 @@ def _column(frame: DataFrame, name: str, kind: str) -> Column:
 
 
 def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None) -> DataFrame:
-    left = users.where("kind = 'valid'").drop("kind", "text", "reason")
-    right = accounts.where("kind = 'valid'").drop("kind", "text", "reason").withColumnRenamed("userId", "accountUserId")
+    left = users.where("kind = 'valid'").drop("kind", "text", "reason", "owner")
+    right = (
+        accounts.where("kind = 'valid'")
+        .drop("kind", "text", "reason", "owner")
+        .withColumnRenamed("userId", "accountUserId")
+    )
     matches = [F.col("userId") == F.col("accountUserId")]
     if join_type == "asof":
         matches.append(F.col("userTs") <= F.col("accountTs"))
