@@ -1,7 +1,4 @@
-"""The real things, started once for all tests that need them: a broker, a Spark session.
-
-`make test` runs two lanes side by side. What shares a stack, or a broker and a Spark session, stays in one lane.
-"""
+"""The real things, started once for all tests that need them: a broker, a Spark session."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,32 +20,6 @@ if TYPE_CHECKING:
 
     from switchyard.local.broker import Broker
     from tests.integration.conftest import Stack
-
-
-LANES = {"integration": "stack", "browser": "stack", "stream": "stream", "faults": "stream"}
-"""Which folder goes into which lane. The longest lane is first: it is begun first."""
-
-
-def lane_of(nodeid: str) -> str:
-    """What stays together: all of a lane, or one file."""
-    return LANES.get(nodeid.split("/")[1], nodeid.partition("::")[0])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Lanes(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return lane_of(nodeid)
-
-    return Lanes(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        order = [*dict.fromkeys(LANES.values())]
-        items.sort(key=lambda item: order.index(lane) if (lane := lane_of(item.nodeid)) in order else len(order))
 
 
 @pytest.fixture(scope="session")
