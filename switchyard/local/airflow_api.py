@@ -51,8 +51,8 @@ class AirflowApi:
     def is_dag_known(self, dag_id: str) -> bool:
         return self._call("GET", f"/dags/{quote(dag_id)}", missing_ok=True) is not None
 
-    def unpause(self, dag_id: str) -> None:
-        self._call("PATCH", f"/dags/{quote(dag_id)}", {"is_paused": False})
+    def set_paused(self, dag_id: str, is_paused: bool) -> None:
+        self._call("PATCH", f"/dags/{quote(dag_id)}", {"is_paused": is_paused})
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any], note: str | None = None) -> None:
         """Starts a run; asking again for the same run id changes nothing."""

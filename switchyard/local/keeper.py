@@ -66,7 +66,7 @@ class Keeper:
         self._has_rung = True
         run_id = self._ring_id
         for dag_id in (DAG_ID, CONTROL_DAG_ID):
-            self._api.unpause(dag_id)
+            self._api.set_paused(dag_id, False)
         self._api.trigger(CONTROL_DAG_ID, run_id, {})
         return f"run {run_id} of {CONTROL_DAG_ID} was triggered."
 

@@ -43,6 +43,14 @@ AUDITED: set[tuple[int, int]] = set()
 
 
 @pytest.fixture(scope="module", autouse=True)
+def no_health_checks(stack: Stack) -> Iterator[None]:
+    """A dozen tasks each minute are a good part of two cores; `test_health.py` is about them."""
+    stack.api.set_paused("switchyard_health", True)
+    yield
+    stack.api.set_paused("switchyard_health", False)
+
+
+@pytest.fixture(scope="module", autouse=True)
 def traffic(stack: Stack) -> Iterator[Traffic]:
     ensure_topics(stack.kafka, [name for pair in PAIRS for name in pair], 2)
     with running_traffic(stack.settings.layout, stack.settings.bootstrap, PAIRS) as traffic:
