@@ -5,11 +5,11 @@ SETUP := $(PYTHON) tools/setup.py
 PYTEST := $(BIN)/python -m pytest
 FAST_TESTS := tests/unit tests/properties tests/dags
 # One after the other: a stack with several drivers needs both cores of a small machine for itself.
-SLOW_TESTS := tests/stream tests/integration tests/browser
+SLOW_TESTS := tests/stream tests/integration
 CODE := switchyard tools tests dags jobs plugins bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test test-fast test-faults check format bench requirements soak clean
+.PHONY: help setup run down test test-fast test-faults test-browser check format bench requirements soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,9 +23,9 @@ run: setup ## start broker, Airflow and a demo, and say when joined rows flow
 down: ## stop what run started
 	@test ! -x $(BIN)/switchyard || $(BIN)/switchyard down
 
-test: setup-dev ## run all tests but the faults
+test: setup-dev ## run all tests but the faults and those in a browser
 	@$(PYTEST) -n 2 --dist loadfile $(wildcard $(FAST_TESTS))
-	@$(PYTEST) $(wildcard $(SLOW_TESTS))
+	@$(PYTEST) -m 'not long' $(wildcard $(SLOW_TESTS))
 
 test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
 	@$(PYTEST) -n 2 --dist loadfile $(wildcard $(FAST_TESTS))
@@ -43,6 +43,10 @@ format: setup-dev ## format the code and mend what lint can mend
 
 test-faults: setup-dev ## break real processes, disks, topics and clocks, and check what follows; not part of test yet
 	@$(PYTEST) tests/faults
+	@$(PYTEST) -m long tests/integration
+
+test-browser: setup-dev ## try the page in a real browser; not part of test yet
+	@$(PYTEST) tests/browser
 
 soak: setup-dev ## random swaps, kills and load for MINUTES (60), then the audit; SEED repeats a run
 	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))

@@ -403,6 +403,7 @@ def test_rollback_from_airflow(stack: Stack) -> None:
     assert newest_progress(stack.settings.layout, stack.status()["generation"]) is not None
 
 
+@pytest.mark.long
 def test_maintenance_and_a_swap_while_500_events_a_second_flow(stack: Stack) -> None:
     """The DAG compacts what the streams are writing, and a vacuum that spares less than a minute runs over and over."""
     before = stack.status()
