@@ -126,7 +126,8 @@ def running_stack(folder: Path) -> Iterator[Stack]:
         root=str(folder / "root"),
         airflow_port=loopback.pick_free_port(),
         kafka_port=loopback.pick_free_port(),
-        linger_seconds=6,
+        # The command line takes its time to start on a busy machine, and a test rolls back while the old one lingers.
+        linger_seconds=12,
         probation_seconds=20,
         ready_deadline_seconds=200,
         # Longer than a hung driver needs to be retired by others, which a test waits for.
