@@ -1,8 +1,10 @@
-"""SQLite's clock for Airflow's scheduler, in microseconds.
+"""SQLite as Airflow's database on one machine: a finer clock, turns, and no wait for the disk.
 
 Airflow starts a run when its `run_after` is not after CURRENT_TIMESTAMP, which SQLite gives in whole seconds: every run
 waits up to a second, twice for a swap. And one writer at a time: who finds the database locked waits for its turn
-instead of failing after the usual 5 s. PostgreSQL needs none of this.
+instead of failing after the usual 5 s, and nobody holds the lock while the disk confirms a commit: with Airflow's
+write-ahead log a crash of a process loses nothing, one of the machine may lose the last moments and no more. PostgreSQL
+needs none of this.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ class Connection(sqlite3.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.create_function("current_timestamp", 0, _now)
+        self.execute("PRAGMA synchronous = NORMAL")
 
 
 def _now() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -14,18 +15,29 @@ from switchyard.errors import SwitchyardError
 from switchyard.local.airflow import USER, airflow_url, read_password
 from switchyard.settings import Settings
 
-TIMEOUT_SECONDS = 10.0
+# Longer than the server itself waits for its turn at the database.
+TIMEOUT_SECONDS = 35.0
+HEALTH_SECONDS = 10.0
 TOKEN_SECONDS = 600.0
-MOST_REPEATS = 4
+# How long a question is asked again, and how often.
+PATIENCE_SECONDS = 40.0
 REPEAT_SECONDS = 1.0
 # A proxy of the environment must not come between two processes of this machine.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+NO_ANSWER = 0
 
 
 class ApiError(SwitchyardError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def is_passing(self) -> bool:
+        """Nothing is wrong with the question: no answer at all, or one that blames the server."""
+        return self.status == NO_ANSWER or self.status >= 500
 
 
 class AirflowApi:
@@ -43,8 +55,8 @@ class AirflowApi:
     def healthy_parts(self) -> set[str]:
         """Names of the parts that report healthy; empty while the server does not answer."""
         try:
-            answer = self._send("GET", "/api/v2/monitor/health", None, {})
-        except (OSError, SwitchyardError, ValueError):
+            answer = self._send("GET", "/api/v2/monitor/health", None, {}, HEALTH_SECONDS)
+        except (SwitchyardError, ValueError):
             return set()
         return {name for name, part in answer.items() if (part or {}).get("status") == "healthy"}
 
@@ -88,14 +100,15 @@ class AirflowApi:
         return f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
 
     def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
-        """Asked again when the server could not reach its database: every call here may be made twice."""
-        for is_last in (*(False,) * MOST_REPEATS, True):
+        """Asked again when the server or its database did not answer: every call here may be made twice."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
             try:
                 return self._send(method, f"/api/v2{path}", body, {"Authorization": f"Bearer {self._bearer()}"})
             except ApiError as error:
                 if missing_ok and error.status == 404:
                     return None
-                if error.status < 500 or is_last:
+                if not error.is_passing or time.monotonic() > until:
                     raise
             time.sleep(REPEAT_SECONDS)
 
@@ -106,7 +119,9 @@ class AirflowApi:
             self._token_until = time.monotonic() + TOKEN_SECONDS
         return self._token
 
-    def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+    def _send(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_seconds: float | None = None
+    ) -> Any:
         request = urllib.request.Request(
             self._url + path,
             method=method,
@@ -114,11 +129,11 @@ class AirflowApi:
             headers={"Content-Type": "application/json", **headers},
         )
         try:
-            with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
+            with _OPENER.open(request, timeout=timeout_seconds or TIMEOUT_SECONDS) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             with error:
                 detail = error.read(500).decode(errors="replace")
             raise ApiError(error.code, f"Airflow answered {error.code} to {method} {path}: {detail}") from None
-        except urllib.error.URLError as error:
-            raise ApiError(0, f"Airflow does not answer at {self._url}: {error.reason}") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(NO_ANSWER, f"Airflow does not answer at {self._url}: {error}") from None

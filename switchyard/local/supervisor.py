@@ -18,7 +18,7 @@ from typing import IO
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Workspace
-from switchyard.local.airflow_api import AirflowApi
+from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
 from switchyard.local.installation import Installation, sweep
 from switchyard.local.keeper import CONTROL_DAG_ID, DAG_ID, Keeper
@@ -93,17 +93,27 @@ class Supervisor:
             name = component.name
             if HEALTH_NAMES.get(name) in healthy or (name == "demo" and component.is_running()):
                 self._mark_ready(component)
-        if "scheduler" in healthy and all(map(self._api.is_dag_known, (DAG_ID, CONTROL_DAG_ID))):
-            if news := self._keeper.keep():
-                log.info("%s", news)
-            generation = self._keeper.is_flowing(with_demo=self._has_demo)
-            if generation is not None:
-                self._state.message = f"generation {generation} is active"
-                self._tell("ready")
-                return
-        if time.monotonic() > self._deadline:
+        try:
+            generation = self._keep() if "scheduler" in healthy else None
+        except ApiError as error:
+            if not error.is_passing:
+                raise
+            log.warning("%s", error)
+            generation = None
+        if generation is not None:
+            self._state.message = f"generation {generation} is active"
+            self._tell("ready")
+        elif time.monotonic() > self._deadline:
             logs = self._settings.workspace.process_logs
             raise SwitchyardError(f"no generation was ready within {READY_SECONDS:g} s: see the logs in {logs}.")
+
+    def _keep(self) -> int | None:
+        """The generation whose rows flow, once one does."""
+        if not all(map(self._api.is_dag_known, (DAG_ID, CONTROL_DAG_ID))):
+            return None
+        if news := self._keeper.keep():
+            log.info("%s", news)
+        return self._keeper.is_flowing(with_demo=self._has_demo)
 
     def _mark_ready(self, component: Component) -> None:
         part = self._state.components.setdefault(component.name, ComponentState())
