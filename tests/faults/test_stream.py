@@ -288,6 +288,10 @@ def test_a_clock_that_jumps_undoes_nothing_and_hides_nothing(
     assert_clean(spark, settings, 2)
 
 
+def outcomes(layout: Layout) -> list[Event]:
+    return [entry.event for entry in DeltaBook(layout).ledger().entries if entry.event in SETTLING]
+
+
 def test_everything_asked_for_twice_at_the_same_instant_happens_once(
     spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path, seed: int
 ) -> None:
@@ -318,9 +322,9 @@ def test_everything_asked_for_twice_at_the_same_instant_happens_once(
         survivor = other if one.process.poll() == FENCED else one
         topics.send(draw_events(seed + 1, 100))
         eventually(lambda: survivor.has_read(300))
+        eventually(lambda: outcomes(layout))
         stop(survivor)
-    ledger = DeltaBook(layout).ledger()
-    assert [entry.event for entry in ledger.entries if entry.event in SETTLING] == [Event.APPLIED]
+    assert outcomes(layout) == [Event.APPLIED]
     assert_clean(spark, settings)
 
 
