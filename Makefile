@@ -5,7 +5,7 @@ SETUP := $(PYTHON) tools/setup.py
 PYTEST := $(BIN)/python -m pytest
 FAST_TESTS := tests/unit tests/properties tests/dags
 # One after the other: a stack with several drivers needs both cores of a small machine for itself.
-SLOW_TESTS := tests/stream tests/integration
+SLOW_TESTS := tests/stream tests/faults tests/integration
 CODE := switchyard tools tests dags jobs plugins bench
 
 .DEFAULT_GOAL := help
@@ -23,12 +23,13 @@ run: setup ## start broker, Airflow and a demo, and say when joined rows flow
 down: ## stop what run started
 	@test ! -x $(BIN)/switchyard || $(BIN)/switchyard down
 
-test: setup-dev ## run all tests but the faults and those in a browser
-	@$(PYTEST) -n 2 --dist loadfile $(wildcard $(FAST_TESTS))
-	@$(PYTEST) -m 'not long' $(wildcard $(SLOW_TESTS))
+test: setup-dev ## run all tests
+	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)
+	@$(PYTEST) --durations=25 $(SLOW_TESTS)
+	@$(PYTEST) tests/browser
 
 test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
-	@$(PYTEST) -n 2 --dist loadfile $(wildcard $(FAST_TESTS))
+	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)
 
 check: setup-dev ## lint, types, import rules, drift of the requirements; edits nothing
 	@$(BIN)/ruff check $(wildcard $(CODE))
@@ -41,11 +42,10 @@ format: setup-dev ## format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix $(wildcard $(CODE))
 	@$(BIN)/ruff format $(wildcard $(CODE))
 
-test-faults: setup-dev ## break real processes, disks, topics and clocks, and check what follows; not part of test yet
+test-faults: setup-dev ## break real processes, disks, topics and clocks, and check what follows; part of test
 	@$(PYTEST) tests/faults
-	@$(PYTEST) -m long tests/integration
 
-test-browser: setup-dev ## try the page in a real browser; not part of test yet
+test-browser: setup-dev ## try the page in a real browser; part of test
 	@$(PYTEST) tests/browser
 
 soak: setup-dev ## random swaps, kills and load for MINUTES (60), then the audit; SEED repeats a run

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from switchyard.local.broker import Broker
     from tests.integration.conftest import Stack
 
+# Every JVM of the tests lives for seconds or minutes: the quick compiler alone leaves the cores to the work.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:

@@ -46,8 +46,6 @@ class Stack:
             "SWITCHYARD_COMPACT_AFTER_MINUTES": "0",
             # Several drivers share two cores here: fewer batches leave more for the one that starts.
             "SWITCHYARD_TRIGGER_SECONDS": "2",
-            # Drivers that live for a minute start faster with the quick compiler alone.
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
         }
 
     @property
