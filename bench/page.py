@@ -1,7 +1,8 @@
 """How fast the page's API is with a big joined table: pages, ticks, a flip, and what many browsers cost.
 
-Writes a table of ROWS joined rows as a driver would, serves it with the real API over HTTP, and asks. No Airflow, no
-Kafka and no Spark take part: what is measured is the reader. `--rows` makes it smaller.
+Writes a table of ROWS joined rows as a driver would, serves it with the real API over HTTP, and asks; with Chromium on
+this machine also what a person sees on the page. No Airflow, no Kafka and no Spark take part: what is measured is the
+reader. `--rows` makes it smaller.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from playwright.sync_api import sync_playwright
 
 from switchyard.layout import BIG_TABLES, PROJECT, Layout
 from switchyard.local import loopback
 from switchyard.tables import files, store
 from switchyard.tables.progress import Progress, report
 from switchyard.tables.schemas import SCHEMAS, TIMESTAMP
+from tools.browser_package import find_chromium
 
 RESULTS = PROJECT / "bench" / "results"
 FILE_ROWS = 100_000
@@ -183,7 +186,8 @@ def measure(layout: Layout, rows: int) -> dict[str, Any]:
             figures[f"{label}, s"] = seconds
             figures[f"{label}, rows found"] = document["total"]
         figures |= measure_ticks(layout, server, rows)
-        figures |= measure_browsers(layout, server, rows + TICKS * 10)
+        figures |= measure_screen(layout, server, rows)
+        figures |= measure_browsers(layout, server, rows + 2 * TICKS * 10)
         memory = Path(f"/proc/{server.process.pid}/status").read_text()
         peak = next(line for line in memory.splitlines() if line.startswith("VmHWM"))
         return figures | {"most memory of the API, MB": int(peak.split()[1]) // 1024}
@@ -210,6 +214,37 @@ def measure_ticks(layout: Layout, server: Server, rows: int) -> dict[str, Any]:
         "row in the stream after its commit, p95 s": percentile(delays, 95),
         "sorted page again after a new row, p95 s": percentile(refreshes, 95),
         "flip in the stream, s": flip,
+    }
+
+
+def measure_screen(layout: Layout, server: Server, rows: int) -> dict[str, Any]:
+    """From a commit to the moment when the row stands in the grid, and from a flip to the line that says so."""
+    chromium = find_chromium()
+    if chromium is None:
+        return {}
+    shows = "([place, text]) => document.querySelector(place).innerText.includes(text)"
+    delays = []
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
+        page.goto(server.url("").removesuffix("api/v1/"))
+        page.wait_for_function(shows, arg=["#connection", "live"])
+        page.wait_for_selector("#final_ui .ag-row")
+        for number in range(TICKS):
+            name = f"fresh-{number}"
+            row = make_rows(rows + (TICKS + number) * 10, 1)
+            add_rows(layout, row.set_column(0, row.schema.field("userId"), pa.array([name])))
+            committed = tell_progress(layout)
+            page.wait_for_function(shows, arg=["#final_ui", name], timeout=20_000)
+            delays.append(time.time() - committed)
+            time.sleep(0.1 * (number % 10))
+        flipped = set_active(layout, 2)
+        page.wait_for_function(shows, arg=["#flip", "now generation 2"], timeout=20_000)
+        flip = time.time() - flipped
+        set_active(layout, 1)
+    return {
+        "row on the screen after its commit, p50 s": percentile(delays, 50),
+        "row on the screen after its commit, p95 s": percentile(delays, 95),
+        "flip on the screen, s": flip,
     }
 
 

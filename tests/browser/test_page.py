@@ -112,6 +112,38 @@ def test_filter_and_sort_are_the_servers(page: Page) -> None:
     eventually(is_sorted, 30)
 
 
+def test_a_column_filter_and_a_sort_by_keyboard(page: Page) -> None:
+    frame = frame_of(page)
+    cell = frame.locator("#accounts_ui .ag-header-cell[col-id=balance]")
+    cell.hover()
+    cell.locator(".ag-header-cell-filter-button").click()
+    frame.locator(".ag-filter select, .ag-filter .ag-picker-field-wrapper").first.click()
+    frame.get_by_role("option", name="Less than", exact=True).click()
+    frame.locator(".ag-filter input[type=number]").first.fill("5")
+    eventually(lambda: (found := column_of(frame, "accounts_ui", "balance")) and all(float(b) < 5 for b in found), 30)
+    page.keyboard.press("Escape")
+    frame.locator("#accounts_ui .ag-header-cell[col-id=balance]").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+
+    def falls() -> bool:
+        balances = [float(text) for text in column_of(frame, "accounts_ui", "balance")]
+        return len(balances) > 1 and balances == sorted(balances, reverse=True)
+
+    eventually(falls, 30)
+
+
+def test_a_command_can_be_asked_for_and_left_by_keyboard(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    before = len(stack.book.ledger().entries)
+    frame.get_by_role("button", name="Swap", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(frame.locator("dialog")).to_contain_text("what is active now")
+    page.keyboard.press("Escape")
+    expect(frame.locator("dialog")).to_have_count(0)
+    assert len(stack.book.ledger().entries) == before
+
+
 def send_form(frame: FrameLocator, join: str, users: str = "") -> None:
     frame.locator("[name=joinType]").select_option(join)
     frame.locator("[name=usersTopic]").fill(users)
@@ -124,6 +156,8 @@ def test_a_rejected_command_is_shown_with_its_reason(page: Page) -> None:
     frame.locator("[name=usersTopic]").fill("not-there")
     frame.get_by_role("button", name="Plan").click()
     expect(frame.locator("#story")).to_contain_text("the topic not-there does not exist")
+    send_form(frame, "", "not-there")
+    expect(frame.locator("#story li.bad")).to_contain_text("REJECTED: the topic not-there does not exist")
     frame.locator("[name=usersTopic]").fill("")
 
 
@@ -160,6 +194,14 @@ def test_rollback_from_the_page(page: Page, stack: Stack) -> None:
     expect(frame.locator("#story")).to_contain_text("APPLIED", timeout=180_000)
     assert stack.status()["generation"] != before
     eventually(lambda: fact(frame, "generation") == str(stack.status()["generation"]), 10)
+
+
+def test_a_bar_of_the_timeline_leads_to_its_run(page: Page, stack: Stack) -> None:
+    frame_of(page).locator("#timeline .life").first.click()
+    page.wait_for_url(f"{airflow_url(stack.settings)}/dags/switchyard_generation/runs/generation-1*")
+    expect(page.get_by_text("generation-1").first).to_be_visible()
+    page.goto(f"{airflow_url(stack.settings)}/plugin/switchyard")
+    expect(frame_of(page).locator("#connection")).to_have_text("live")
 
 
 def test_both_themes_and_a_narrow_screen(page: Page) -> None:

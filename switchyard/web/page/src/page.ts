@@ -8,7 +8,7 @@ import { LiveGrid } from "./grid";
 import { Plots } from "./plots";
 import { Stream } from "./stream";
 import { followTheme } from "./theme";
-import { drawTimeline } from "./timeline";
+import { drawTimeline, redrawTimeline } from "./timeline";
 
 const LIVE = ["final_ui", "users_ui", "accounts_ui", "rejects_ui"];
 const LOG_LINES = 500;
@@ -98,14 +98,14 @@ async function start(): Promise<void> {
     const isFirst = generation === undefined;
     generation = to;
     LIVE.forEach((name) => grids.get(name)?.changed());
+    if (!isFirst) {
+      byId("flip").hidden = false;
+      byId("flip").textContent = `now generation ${to}`;
+    }
     plots.start(await newest("progress", 600), generation);
-    if (isFirst) return;
-    const line = byId("flip");
-    line.hidden = false;
-    line.textContent = `now generation ${to}`;
   }
 
-  setInterval(() => drawTimeline(byId("timeline"), history), 5_000);
+  setInterval(() => redrawTimeline(byId("timeline"), history), 5_000);
   const status = await ask<Status>("status");
   generation = status.generation;
   showStatus(status);

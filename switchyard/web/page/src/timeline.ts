@@ -4,7 +4,7 @@ import { clock, duration, make } from "./elements";
 import { openInAirflow } from "./theme";
 
 type Part = { kind: "building" | "active" | "lingering"; from: number; to: number | null };
-type Life = { generation: number; parts: Part[]; end: string; detail: string };
+type Life = { generation: number; parts: Part[]; end: string; detail: string; requests: string[]; run: string };
 const SHOWN = 12;
 const ENDS = ["RETIRED", "FAILED", "SUPERSEDED"];
 
@@ -13,13 +13,25 @@ export function livesOf(history: Row[]): Life[] {
   for (const entry of [...history].sort((a, b) => String(a.at).localeCompare(String(b.at)))) {
     if (entry.generation === null || entry.event === "PLANNED" || entry.event === "REFRESHED") continue;
     const generation = Number(entry.generation);
-    const life = lives.get(generation) ?? { generation, parts: [], end: "", detail: "" };
+    const life = lives.get(generation) ?? { generation, parts: [], end: "", detail: "", requests: [], run: "" };
     lives.set(generation, life);
+    if (entry.event === "REQUESTED") setRun(life, String(entry.swapId), String(entry.requestedBy));
     step(life, String(entry.event), Date.parse(String(entry.at)));
     if (entry.joinType) life.detail = `${entry.usersTopic} ⋈ ${entry.accountsTopic}, ${entry.joinType}`;
     if (entry.event === "FAILED") life.detail = `${life.detail}; failed: ${entry.detail}`;
   }
   return [...lives.values()].slice(-SHOWN);
+}
+
+// As the names of runs are made: the run that was started by hand, or the nth one of the generation.
+function setRun(life: Life, swapId: string, requestedBy: string): void {
+  const path = (dag: string, run: string) => `/dags/${dag}/runs/${encodeURIComponent(run)}`;
+  if (swapId.startsWith("backfill-")) life.run = path("switchyard_backfill", swapId.slice("backfill-".length));
+  if (/^(backfill|publish)-/.test(swapId)) return;
+  life.requests.push(swapId);
+  const nth = life.requests.length;
+  const isHosted = swapId.startsWith("run:") && requestedBy.startsWith("airflow:");
+  life.run = path("switchyard_generation", isHosted ? swapId.slice("run:".length) : `generation-${life.generation}${nth > 1 ? `.${nth}` : ""}`);
 }
 
 function step(life: Life, event: string, at: number): void {
@@ -38,20 +50,24 @@ function step(life: Life, event: string, at: number): void {
   }
 }
 
+// A bar that somebody points at or has moved to stays under the pointer and keeps the focus.
+export function redrawTimeline(place: HTMLElement, history: Row[]): void {
+  if (!place.matches(":hover, :focus-within")) drawTimeline(place, history);
+}
+
 export function drawTimeline(place: HTMLElement, history: Row[]): void {
   const lives = livesOf(history);
   const now = Date.now();
   const first = Math.min(...lives.map((life) => life.parts[0]?.from ?? now), now - 60_000);
   const share = (at: number) => (100 * (at - first)) / (now - first);
   const rows = lives.map((life) => {
-    const run = `/dags/switchyard_generation/runs/generation-${life.generation}`;
     const bar = make("button", { type: "button", class: "life", title: describe(life), "aria-label": describe(life) });
     for (const part of life.parts) {
       const left = share(part.from);
       const width = Math.max(0.6, share(part.to ?? now) - left);
       bar.append(make("span", { class: `part ${part.kind} ${life.end === "FAILED" ? "failed" : ""}`, style: `left:${left}%;width:${width}%` }));
     }
-    bar.addEventListener("click", () => openInAirflow(run));
+    bar.addEventListener("click", () => openInAirflow(life.run));
     return make("div", { class: "row" }, make("span", { class: "number" }, String(life.generation)), bar);
   });
   const axis = make("div", { class: "axis" }, make("span", {}, clock(first)), make("span", {}, "now"));
