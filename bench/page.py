@@ -27,6 +27,8 @@ import numpy as np
 import pyarrow as pa
 from playwright.sync_api import sync_playwright
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from switchyard.layout import BIG_TABLES, PROJECT, Layout
 from switchyard.local import loopback
 from switchyard.tables import files, store

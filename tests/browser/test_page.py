@@ -197,9 +197,10 @@ def test_rollback_from_the_page(page: Page, stack: Stack) -> None:
 
 
 def test_a_bar_of_the_timeline_leads_to_its_run(page: Page, stack: Stack) -> None:
-    frame_of(page).locator("#timeline .life").first.click()
-    page.wait_for_url(f"{airflow_url(stack.settings)}/dags/switchyard_generation/runs/generation-1*")
-    expect(page.get_by_text("generation-1").first).to_be_visible()
+    run = f"generation-{stack.status()['generation']}"
+    frame_of(page).locator(f"#timeline .life[aria-label*='{run.replace('-', ' ')}']").click()
+    page.wait_for_url(f"{airflow_url(stack.settings)}/dags/switchyard_generation/runs/{run}*")
+    expect(page.get_by_text(run).first).to_be_visible()
     page.goto(f"{airflow_url(stack.settings)}/plugin/switchyard")
     expect(frame_of(page).locator("#connection")).to_have_text("live")
 

@@ -21,6 +21,7 @@ from tests.waiting import eventually
 
 HEALTH_DAG = "switchyard_health"
 AUDIT_DAG = "switchyard_audit"
+CONTROL_DAG = "switchyard_control"
 
 
 @pytest.mark.parametrize("dag_id", [path.stem for path in dag_files()])
@@ -42,6 +43,14 @@ def test_an_audit_by_hand_is_clean_and_recorded(stack: Stack) -> None:
         *(stack.status()["generation"], 0, 0, 0),
     )
     assert recorded["rowsCompared"] > 0
+
+
+def test_a_round_of_control_by_hand_changes_nothing_that_is_settled(stack: Stack) -> None:
+    before = stack.book.ledger()
+    stack.api.trigger(CONTROL_DAG, "by-hand", {})
+    eventually(lambda: stack.api.run_state(CONTROL_DAG, "by-hand") in ("success", "failed"), 120, 1)
+    assert stack.api.task_state(CONTROL_DAG, "by-hand", "take_commands") == "success"
+    assert stack.book.ledger() == before
 
 
 def test_a_healthy_stack_is_green_and_each_check_says_why(stack: Stack) -> None:

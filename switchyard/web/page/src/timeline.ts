@@ -15,7 +15,7 @@ export function livesOf(history: Row[]): Life[] {
     const generation = Number(entry.generation);
     const life = lives.get(generation) ?? { generation, parts: [], end: "", detail: "", requests: [], run: "" };
     lives.set(generation, life);
-    if (entry.event === "REQUESTED") setRun(life, String(entry.swapId), String(entry.requestedBy));
+    noteRun(life, entry);
     step(life, String(entry.event), Date.parse(String(entry.at)));
     if (entry.joinType) life.detail = `${entry.usersTopic} ⋈ ${entry.accountsTopic}, ${entry.joinType}`;
     if (entry.event === "FAILED") life.detail = `${life.detail}; failed: ${entry.detail}`;
@@ -23,14 +23,16 @@ export function livesOf(history: Row[]): Life[] {
   return [...lives.values()].slice(-SHOWN);
 }
 
-// As the names of runs are made: the run that was started by hand, or the nth one of the generation.
-function setRun(life: Life, swapId: string, requestedBy: string): void {
+// Runs are named by the run that was started by hand, or as the nth request for the generation; one that got no driver has none.
+function noteRun(life: Life, entry: Row): void {
+  const [swapId, event] = [String(entry.swapId), String(entry.event)];
   const path = (dag: string, run: string) => `/dags/${dag}/runs/${encodeURIComponent(run)}`;
   if (swapId.startsWith("backfill-")) life.run = path("switchyard_backfill", swapId.slice("backfill-".length));
   if (/^(backfill|publish)-/.test(swapId)) return;
-  life.requests.push(swapId);
-  const nth = life.requests.length;
-  const isHosted = swapId.startsWith("run:") && requestedBy.startsWith("airflow:");
+  if (event === "REQUESTED") life.requests.push(swapId);
+  if (event !== "STARTING") return;
+  const nth = life.requests.indexOf(swapId) + 1;
+  const isHosted = swapId.startsWith("run:") && String(entry.requestedBy).startsWith("airflow:");
   life.run = path("switchyard_generation", isHosted ? swapId.slice("run:".length) : `generation-${life.generation}${nth > 1 ? `.${nth}` : ""}`);
 }
 
@@ -67,7 +69,7 @@ export function drawTimeline(place: HTMLElement, history: Row[]): void {
       const width = Math.max(0.6, share(part.to ?? now) - left);
       bar.append(make("span", { class: `part ${part.kind} ${life.end === "FAILED" ? "failed" : ""}`, style: `left:${left}%;width:${width}%` }));
     }
-    bar.addEventListener("click", () => openInAirflow(life.run));
+    if (life.run) bar.addEventListener("click", () => openInAirflow(life.run));
     return make("div", { class: "row" }, make("span", { class: "number" }, String(life.generation)), bar);
   });
   const axis = make("div", { class: "axis" }, make("span", {}, clock(first)), make("span", {}, "now"));
@@ -78,5 +80,5 @@ export function drawTimeline(place: HTMLElement, history: Row[]): void {
 
 function describe(life: Life): string {
   const parts = life.parts.map((part) => `${part.kind} from ${clock(part.from)} for ${duration((part.to ?? Date.now()) - part.from)}`);
-  return [`generation ${life.generation}`, life.detail, ...parts, life.end.toLowerCase(), "click for its run in Airflow"].filter(Boolean).join("\n");
+  return [`generation ${life.generation}`, life.detail, ...parts, life.end.toLowerCase(), life.run && "click for its run in Airflow"].filter(Boolean).join("\n");
 }
