@@ -125,6 +125,60 @@ def assert_removed(stack: Stack, generation: int) -> None:
     assert not Path(stack.settings.layout.checkpoint(generation)).exists()
 
 
+def test_maintenance_and_a_swap_while_500_events_a_second_flow(stack: Stack) -> None:
+    """The DAG compacts what the streams are writing, and a vacuum that spares half a minute runs over and over.
+
+    First of the file: there are few generations to compact yet.
+    """
+    before = stack.status()
+    join_type = "natural" if before["joinType"] != "natural" else "left"
+    tasks = (*ORDER, "report")
+    pair = (before["usersTopic"], before["accountsTopic"])
+    layout, bootstrap = stack.settings.layout, stack.settings.bootstrap
+    with running_traffic(layout, bootstrap, [pair], with_reader=False, burst=50), vacuuming(stack) as deleted:
+        eventually(lambda: stack.status()["rowsPerSecond"] > 300, 60, 1)
+        stack.api.trigger(MAINTENANCE_DAG, "by-hand", {})
+        eventually(lambda: stack.api.task_state(MAINTENANCE_DAG, "by-hand", "compact") == "running", 60, 0.5)
+        send(stack, "in-maintenance", joinType=join_type)
+        assert outcome_of(stack, "in-maintenance") is Event.APPLIED
+        eventually(lambda: stack.api.run_state(MAINTENANCE_DAG, "by-hand") in ("success", "failed"), 240, 1)
+        eventually(lambda: deleted, 90, 1)
+    states = {task: stack.api.task_state(MAINTENANCE_DAG, "by-hand", task) for task in tasks}
+    assert states == dict.fromkeys(tasks, "success")
+    last = newest_progress(stack.settings.layout, before["generation"])
+    assert last is not None
+    assert (last.attempt, stack.status()["attempt"]) == (before["attempt"], 1)
+    told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["msg"].startswith("maintenance: ")]
+    became = re.match(r"maintenance: (\d+) files became (\d+)", told[-1])
+    assert became is not None
+    assert int(became[1]) > 20 + int(became[2])
+
+
+@contextlib.contextmanager
+def vacuuming(stack: Stack) -> Iterator[list[str]]:
+    """Over and over; gives the names of the tables that lost files by it."""
+    stop, errors = threading.Event(), []
+    deleted: list[str] = []
+
+    def work() -> None:
+        while not stop.wait(2):
+            try:
+                done = vacuum(stack.settings, Round(datetime.now(UTC), timedelta(seconds=30)))
+            except Exception as error:
+                errors.append(repr(error))
+            else:
+                deleted.extend(table["table"] for table in done["tables"] if table["files"])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield deleted
+    finally:
+        stop.set()
+        thread.join(60)
+    assert errors == []
+
+
 def test_swap_of_topics_and_join_is_followed_to_its_flip(stack: Stack) -> None:
     before = stack.status()["generation"]
     answer = stack.run(
@@ -401,54 +455,3 @@ def test_rollback_from_airflow(stack: Stack) -> None:
     assert outcome_of(stack, "rollback-regret") is Event.APPLIED
     assert stack.status()["generation"] != before
     assert newest_progress(stack.settings.layout, stack.status()["generation"]) is not None
-
-
-def test_maintenance_and_a_swap_while_500_events_a_second_flow(stack: Stack) -> None:
-    """The DAG compacts what the streams are writing, and a vacuum that spares half a minute runs over and over."""
-    before = stack.status()
-    join_type = "natural" if before["joinType"] != "natural" else "left"
-    tasks = (*ORDER, "report")
-    pair = (before["usersTopic"], before["accountsTopic"])
-    layout, bootstrap = stack.settings.layout, stack.settings.bootstrap
-    with running_traffic(layout, bootstrap, [pair], with_reader=False, burst=50), vacuuming(stack) as deleted:
-        eventually(lambda: stack.status()["rowsPerSecond"] > 300, 60, 1)
-        stack.api.trigger(MAINTENANCE_DAG, "by-hand", {})
-        eventually(lambda: stack.api.task_state(MAINTENANCE_DAG, "by-hand", "compact") == "running", 60, 0.5)
-        send(stack, "in-maintenance", joinType=join_type)
-        assert outcome_of(stack, "in-maintenance") is Event.APPLIED
-        eventually(lambda: stack.api.run_state(MAINTENANCE_DAG, "by-hand") in ("success", "failed"), 240, 1)
-        eventually(lambda: deleted, 90, 1)
-    states = {task: stack.api.task_state(MAINTENANCE_DAG, "by-hand", task) for task in tasks}
-    assert states == dict.fromkeys(tasks, "success")
-    last = newest_progress(stack.settings.layout, before["generation"])
-    assert last is not None
-    assert (last.attempt, stack.status()["attempt"]) == (before["attempt"], 1)
-    told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["msg"].startswith("maintenance: ")]
-    became = re.match(r"maintenance: (\d+) files became (\d+)", told[-1])
-    assert became is not None
-    assert int(became[1]) > 20 + int(became[2])
-
-
-@contextlib.contextmanager
-def vacuuming(stack: Stack) -> Iterator[list[str]]:
-    """Over and over; gives the names of the tables that lost files by it."""
-    stop, errors = threading.Event(), []
-    deleted: list[str] = []
-
-    def work() -> None:
-        while not stop.wait(2):
-            try:
-                done = vacuum(stack.settings, Round(datetime.now(UTC), timedelta(seconds=30)))
-            except Exception as error:
-                errors.append(repr(error))
-            else:
-                deleted.extend(table["table"] for table in done["tables"] if table["files"])
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield deleted
-    finally:
-        stop.set()
-        thread.join(60)
-    assert errors == []
