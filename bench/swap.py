@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -167,9 +168,9 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, flo
 
 
 def quantile(values: list[float], share: float) -> float:
-    """The value that at least this share of the values does not exceed."""
+    """The smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+    return round(ordered[math.ceil(share * len(ordered)) - 1], 2)
 
 
 def run(swaps: int, bare_runs: int) -> dict[str, Any]:
