@@ -233,7 +233,8 @@ def measure_screen(layout: Layout, server: Server, rows: int) -> dict[str, Any]:
         page.wait_for_selector("#final_ui .ag-row")
         for number in range(TICKS):
             name = f"fresh-{number}"
-            row = make_rows(rows + (TICKS + number) * 10, 1)
+            # Newer than every other row, which the page shows first.
+            row = make_rows(rows + (number + 1) * 20_000, 1)
             add_rows(layout, row.set_column(0, row.schema.field("userId"), pa.array([name])))
             committed = tell_progress(layout)
             page.wait_for_function(shows, arg=["#final_ui", name], timeout=20_000)
