@@ -23,8 +23,7 @@ run: setup ## start broker, Airflow and a demo, and say when joined rows flow
 down: ## stop what run started
 	@test ! -x $(BIN)/switchyard || $(BIN)/switchyard down
 
-test: setup-dev ## run all tests
-	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)
+test: test-fast ## run all tests
 	@$(PYTEST) --durations=25 $(SLOW_TESTS)
 	@$(PYTEST) tests/browser
 

@@ -189,7 +189,7 @@ def measure(layout: Layout, rows: int) -> dict[str, Any]:
             figures[f"{label}, rows found"] = document["total"]
         figures |= measure_ticks(layout, server, rows)
         figures |= measure_screen(layout, server, rows)
-        figures |= measure_browsers(layout, server, rows + 2 * TICKS * 10)
+        figures |= measure_browsers(layout, server, rows + TICKS * 10)
         memory = Path(f"/proc/{server.process.pid}/status").read_text()
         peak = next(line for line in memory.splitlines() if line.startswith("VmHWM"))
         return figures | {"most memory of the API, MB": int(peak.split()[1]) // 1024}

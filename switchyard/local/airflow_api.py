@@ -22,11 +22,9 @@ TOKEN_SECONDS = 600.0
 # How long a question is asked again, and how often.
 PATIENCE_SECONDS = 40.0
 REPEAT_SECONDS = 1.0
+NO_ANSWER = 0
 # A proxy of the environment must not come between two processes of this machine.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-NO_ANSWER = 0
 
 
 class ApiError(SwitchyardError):
