@@ -7,11 +7,13 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from switchyard.local import airflow_api
 from switchyard.local.airflow import read_password
 from switchyard.local.kafka_settings import ask_airflow
 from switchyard.stream.audit import audit_at_newest
@@ -79,6 +81,13 @@ def test_everything_behind_the_login_needs_it(stack: Stack) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{stack.settings.airflow_port}{path}", timeout=10)
         with refused.value as answer:
             assert answer.code == 401
+
+
+def test_actions_of_many_at_once_do_not_wait_for_each_other(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow notes an action from its event loop, where a request that holds SQLite's lock would be let go."""
+    monkeypatch.setattr(airflow_api, "PATIENCE_SECONDS", 0.0)
+    with ThreadPoolExecutor(8) as people:
+        list(people.map(lambda _: stack.api.set_paused(DAG_ID, False), range(160)))
 
 
 def test_killed_driver_is_retried_on_its_checkpoint(stack: Stack, spark: SparkSession) -> None:
