@@ -12,8 +12,10 @@ import pytest
 
 from switchyard.layout import Workspace
 from switchyard.local import tidying
+from switchyard.local.processes import read_command
 from switchyard.local.state import ComponentState, State, write_state
 from switchyard.local.tidying import tidy
+from tests.waiting import eventually
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -44,6 +46,8 @@ def test_kafka_settings_go_with_the_last_process_that_uses_them(workspace: Works
     other = put(workspace.secrets / "airflow-passwords.json", 900)
     driver = subprocess.Popen([sys.executable, "-c", "input()", "--generation", "3", str(orphan)], stdin=-1)
     try:
+        # A process that is being started has no command line yet.
+        eventually(lambda: str(orphan) in read_command(driver.pid))
         mark = put(workspace.driver_pid(3), text=str(driver.pid))
         stale = put(workspace.driver_pid(1), text=str(os.getpid()))
         done = tidy(workspace, NOW, DAY)
