@@ -1,4 +1,4 @@
-"""Registers the live page and its API with Airflow; implements nothing."""
+"""Registers the live page, its API and the turns at SQLite with Airflow; implements nothing."""
 
 from __future__ import annotations
 

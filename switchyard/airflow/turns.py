@@ -9,13 +9,10 @@ take turns here, before they reach either. Another database locks rows, and need
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -23,12 +20,12 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 class WriteTurns:
     """ASGI middleware; requests below `apart` write elsewhere and do not wait."""
 
-    def __init__(self, app: Application, apart: str) -> None:
+    def __init__(self, app: ASGIApp, apart: str) -> None:
         self._app = app
         self._apart = apart
         self._turn = asyncio.Lock()
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._may_write(scope):
             await self._app(scope, receive, send)
             return
@@ -37,7 +34,7 @@ class WriteTurns:
         async with self._turn:
             await self._app(scope, _again(body, receive), send)
 
-    def _may_write(self, scope: MutableMapping[str, Any]) -> bool:
+    def _may_write(self, scope: Scope) -> bool:
         if scope["type"] != "http" or scope["method"] in READING:
             return False
         path = str(scope["path"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
-from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
-from switchyard.airflow.turns import Message, Receive, Send, WriteTurns
+from switchyard.airflow.turns import WriteTurns
 
 
 class Application:
@@ -20,7 +19,7 @@ class Application:
         self.bodies: list[bytes] = []
         self.go_on = asyncio.Event()
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
         try:
@@ -42,7 +41,7 @@ async def send_nothing(message: Message) -> None:
     raise AssertionError(message)
 
 
-def request(method: str, path: str = "/api/v2/dags") -> MutableMapping[str, Any]:
+def request(method: str, path: str = "/api/v2/dags") -> Scope:
     return {"type": "http", "method": method, "path": path}
 
 
@@ -61,7 +60,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def most_inside(*scopes: MutableMapping[str, Any]) -> int:
+def most_inside(*scopes: Scope) -> int:
     async def run() -> int:
         app = Application()
         turns = WriteTurns(app, "/switchyard")
