@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from switchyard import __version__, following
 from switchyard.errors import InputError, SwitchyardError
+from switchyard.exposition import CONTENT_TYPE, render
 from switchyard.kafka.topics import TopicReader
 from switchyard.local.kafka_settings import find_kafka
 from switchyard.settings import Settings
@@ -22,6 +23,7 @@ from switchyard.web import documents
 from switchyard.web.access import Access, Viewer, refuse_cross_site
 from switchyard.web.changes import parse_position
 from switchyard.web.documents import dump
+from switchyard.web.figures import Instruments
 from switchyard.web.masking import mask_row
 from switchyard.web.queries import MOST_FILTERS, MOST_ROWS, MOST_TEXT, WINDOW_ROWS, parse_query
 from switchyard.web.sight import Sight
@@ -139,6 +141,12 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
         start = parse_position(last) if last else None
         body = stream_changes(sight, viewer, start, rows)
         return StreamingResponse(body, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    instruments = Instruments(sight)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    def metrics() -> Response:
+        return Response(render(instruments.read()), media_type=CONTENT_TYPE)
 
     @app.get(f"{API}/openapi.json", response_model=dict[str, Any])
     def openapi() -> Response:

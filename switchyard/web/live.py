@@ -6,6 +6,7 @@ survive a fork.
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -14,12 +15,15 @@ import pyarrow as pa
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import store
 from switchyard.tables.commits import Commit, DataFile, FollowedTable
-from switchyard.tables.files import Folder
+from switchyard.tables.folders import Folder
 from switchyard.tables.names import WHOLE_NAMES, newest_rows, resolve_name
 from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import Status
 from switchyard.web.queries import WINDOW_ROWS
+
+KEPT_ROWS = {"swap_history": sys.maxsize}
+"""Of other small tables the newest are enough; what a request means follows from the whole history."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,10 @@ class LiveTables:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._lock = threading.RLock()
-        self._small = {name: SmallTable(layout, name, table) for name, table in WHOLE_NAMES.items()}
+        self._small = {
+            name: SmallTable(layout, name, table, KEPT_ROWS.get(name, WINDOW_ROWS))
+            for name, table in WHOLE_NAMES.items()
+        }
         self._big = {table: BigTable(layout, table) for table in BIG_TABLES}
         self._progress = ProgressBoard(layout)
 
@@ -76,8 +83,8 @@ class LiveTables:
 
 
 class SmallTable:
-    def __init__(self, layout: Layout, name: str, table: str) -> None:
-        self._layout, self._name, self._table = layout, name, table
+    def __init__(self, layout: Layout, name: str, table: str, most: int) -> None:
+        self._layout, self._name, self._table, self._most = layout, name, table, most
         self._followed = FollowedTable(layout, table)
         self._rows = Rows(-1, SCHEMAS[table].empty_table())
 
@@ -86,13 +93,13 @@ class SmallTable:
         if self._followed.version == self._rows.version:
             return self._rows
         if commits is None or any(commit.removed and commit.has_new_rows for commit in commits):
-            found = newest_rows(self._layout, self._name, WINDOW_ROWS)
+            found = newest_rows(self._layout, self._name, self._most)
             rows = store.rows_to_arrow(self._table, found)
         else:
             fresh = [row for commit in commits for row in read_new_rows(self._followed, commit)]
             rows = pa.concat_tables([self._rows.rows, store.rows_to_arrow(self._table, fresh)])
             # Copied together now and then: a table of thousands of one-row pieces is slow to read.
-            rows = rows.slice(max(0, rows.num_rows - WINDOW_ROWS)).combine_chunks()
+            rows = rows.slice(max(0, rows.num_rows - self._most)).combine_chunks()
         self._rows = Rows(self._followed.version, rows)
         return self._rows
 
@@ -146,7 +153,7 @@ def read_new_rows(followed: FollowedTable, commit: Commit) -> list[store.Row]:
         return []
     rows: list[store.Row] = []
     for file in commit.added:
-        found = store.read_file(store.folder_of(followed.uri), file.path, followed.name)
+        found = store.read_file(followed.folder.as_filesystem(), file.path, followed.name)
         partition = {} if file.generation is None else {"generation": file.generation}
         rows += [row | partition for row in found]
     return rows

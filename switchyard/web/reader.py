@@ -15,9 +15,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 
-from switchyard.tables.commits import DataFile, oldest_needed
+from switchyard.tables.commits import DataFile, files_since, oldest_needed
 from switchyard.tables.names import NEWEST_BY, resolve_name
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import Row
@@ -129,10 +128,7 @@ class Search:
     def _newest(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Without a filter and a sort, only files that may hold one of the newest rows are read."""
         stamps = NEWEST_BY[self.table]
-        oldest = oldest_needed(files, stamps, WINDOW_ROWS)
-        if oldest is None:
-            return list(files)
-        return [file for file in files if any(file.stamps[s][1] >= oldest for s in stamps if s in file.stamps)]
+        return files_since(files, stamps, oldest_needed(files, stamps, WINDOW_ROWS))
 
     def _best(self, known: pa.Table | None, files: Sequence[DataFile]) -> pa.Table:
         names = SCHEMAS[self.table].names
@@ -171,11 +167,12 @@ class Search:
         paths = [folder.full(file.path) for file in files]
         names = [name for name in SCHEMAS[self.table].names if name != "generation"]
         columns = f"{int(self.source.generation or 0)}::bigint as generation, {', '.join(map(quote, names))}"
-        if isinstance(folder.filesystem, pafs.LocalFileSystem):
+        if folder.is_local:
             listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
             file = f"substr(filename, {len(folder.path) + 2}) as {_FILE}"
             return f"(select {columns}, {file} from read_parquet([{listed}], filename=true, hive_partitioning=false))"
         dataset = ds.dataset(paths, schema=SCHEMAS[self.table], filesystem=folder.filesystem, format="parquet")
-        cursor.register("dataset", dataset.to_table([*names, "__filename"]))
+        # Batch by batch: DuckDB's own way to a bucket is an extension that would have to be fetched.
+        cursor.register("dataset", dataset.scanner([*names, "__filename"]).to_reader())
         file = f"substr(__filename, {len(folder.path) + 2}) as {_FILE}"
         return f"(select {columns}, {file} from dataset)"

@@ -10,9 +10,13 @@ from switchyard.settings import Settings
 from switchyard.swaps import Ledger
 from switchyard.tables.book import entry_of, row_of
 from switchyard.tables.progress import RATE_WINDOW, Progress
+from switchyard.tables.store import Row
 from switchyard.web.changes import Changes
-from switchyard.web.live import LiveTables, Rows
+from switchyard.web.live import LiveTables, Moment, Rows
 from switchyard.web.reader import Reader
+
+RECENT_ROWS = 200
+_PROGRESS = ["generation", "at", "inputRows", "batchMs", "startOffsets"]
 
 
 class Sight:
@@ -26,7 +30,9 @@ class Sight:
 
     def status(self) -> dict[str, Any]:
         """As `switchyard status` shows it."""
-        moment = self.live.moment()
+        return self.describe(self.live.moment())
+
+    def describe(self, moment: Moment) -> dict[str, Any]:
         rate = self._rate(moment.progress) if moment.progress else 0.0
         return compose_status(self.settings, moment.status, moment.progress, rate, self.ledger())
 
@@ -41,7 +47,7 @@ class Sight:
         }
 
     def ledger(self) -> Ledger:
-        history = self._rows("swap_history")
+        history = self.rows("swap_history")
         with self._lock:
             if self._ledger[0] != history.version:
                 self._ledger = (history.version, Ledger.of(entry_of(row) for row in history.rows.to_pylist()))
@@ -49,13 +55,17 @@ class Sight:
 
     def _rate(self, newest: Progress) -> float:
         """Records a second over the last moments, as `recent_rate` has it, from the rows in memory."""
-        recent = self._rows("progress").rows
         since = newest.at - RATE_WINDOW
-        rows = recent.slice(max(0, recent.num_rows - 200)).select(["generation", "at", "inputRows"]).to_pylist()
-        mine = [row["inputRows"] for row in rows if row["generation"] == newest.generation and row["at"] >= since]
+        mine = [row["inputRows"] for row in self.recent_progress(newest.generation) if row["at"] >= since]
         return round(float(sum(mine)) / RATE_WINDOW.total_seconds(), 1)
 
-    def _rows(self, name: str) -> Rows:
+    def recent_progress(self, generation: int) -> list[Row]:
+        """Of the last reports those of a generation, oldest first."""
+        recent = self.rows("progress").rows
+        rows = recent.slice(max(0, recent.num_rows - RECENT_ROWS)).select(_PROGRESS).to_pylist()
+        return [row for row in rows if row["generation"] == generation]
+
+    def rows(self, name: str) -> Rows:
         found = self.live.read(name)
         if not isinstance(found, Rows):
             raise TypeError(f"{name} is not a small table")

@@ -1,20 +1,33 @@
-"""The rules of docker-compose.yaml, which is not started here: pinned, health-checked, no secrets inside."""
+"""The rules of docker-compose.yaml, which is not started here: valid, pinned, health-checked, no secrets inside, and
+its environment is that of the settings. tests/topology runs the same parts as processes."""
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
+import stat
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import airflow
+import jsonschema
 import pytest
 import yaml
+
+from switchyard.local.airflow import airflow_environment
+from switchyard.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 EXPECTED = {
     "postgres",
-    "kafka",
+    "kafka-1",
+    "kafka-2",
+    "kafka-3",
+    "kafka-topics",
     "spark-master",
     "spark-worker",
     "airflow-init",
@@ -23,16 +36,129 @@ EXPECTED = {
     "airflow-dag-processor",
     "airflow-triggerer",
 }
+OBSERVABILITY = {"otel-collector", "metrics-token", "prometheus", "grafana"}
+ASKED_BY_PROMETHEUS = {"otel-collector": "otel-collector:8889"}
+"""Services whose image has no program that could ask them, and where Prometheus sees whether they answer."""
+BROKERS = sorted(name for name in EXPECTED if re.fullmatch(r"kafka-\d", name))
+AIRFLOW: dict[str, str] = SERVICES["airflow-scheduler"]["environment"]
+DIFFERENT = {
+    "AIRFLOW__API__HOST": "a container listens to its network",
+    "AIRFLOW__API__PORT": "the default is published on loopback",
+    "AIRFLOW__API__BASE_URL": "the address that people use is not known here",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "PostgreSQL, from a secret",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "for SQLite only",
+    "AIRFLOW__LOGGING__BASE_LOG_FOLDER": "below AIRFLOW_HOME, where the volume is",
+}
+"""What `switchyard up` tells Airflow and the containers do not, and why."""
+PLACES = re.compile("FOLDER|FILE|URL")
 EACH = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
+def fill_in(value: str) -> str:
+    """As compose does for variables that nobody has set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+
+
+def test_the_file_keeps_to_the_schema_of_compose_files() -> None:
+    """The official one, as the package check-jsonschema brings it."""
+    schema = json.loads((files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(COMPOSE)
+
+
+def test_every_variable_of_ours_is_a_setting_with_a_valid_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = {name: fill_in(value) for name, value in AIRFLOW.items() if name.startswith("SWITCHYARD_")}
+    known = {f"SWITCHYARD_{name.upper()}" for name in Settings.model_fields}
+    assert ours.keys() <= known, "a variable that no setting has would be ignored without a word"
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.spare is True
+    assert settings.bootstrap.split(",") == [f"{name}:9092" for name in BROKERS]
+    assert settings.spark_master == "spark://{}:{}".format(*SERVICES["spark-master"]["healthcheck"]["test"][-2:])
+    assert f"tables:{settings.root}" in SERVICES["spark-worker"]["volumes"], "executors must see the tables"
+
+
+def test_airflow_is_told_what_up_tells_it() -> None:
+    told = airflow_environment(Settings(), base={})
+    wanted = {name: value for name, value in told.items() if name.startswith("AIRFLOW__") and name not in DIFFERENT}
+    assert wanted.keys() <= AIRFLOW.keys(), "say it in docker-compose.yaml too, or say in DIFFERENT why not"
+    same = {name: value for name, value in wanted.items() if not PLACES.search(name)}
+    assert {name: AIRFLOW[name] for name in same} == same
+
+
+def test_airflow_knows_every_option_and_takes_a_command_for_it_where_one_is_given() -> None:
+    path = Path(airflow.__file__).parent / "config_templates" / "config.yml"
+    sections = yaml.safe_load(path.read_text())
+    for name in (name for name in AIRFLOW if name.startswith("AIRFLOW__")):
+        _, section, option = name.lower().split("__")
+        known = sections[section]["options"]
+        if option.endswith("_cmd"):
+            assert known[option.removesuffix("_cmd")]["sensitive"] is True
+        else:
+            assert option in known, name
+
+
+def test_three_brokers_know_each_other_and_keep_three_copies() -> None:
+    environments = [SERVICES[name]["environment"] for name in BROKERS]
+    voters = ",".join(f"{name[-1]}@{name}:9093" for name in BROKERS)
+    for name, environment in zip(BROKERS, environments, strict=True):
+        assert environment["KAFKA_NODE_ID"] == name[-1]
+        assert environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] == voters
+        assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        copies = {value for key, value in environment.items() if key.endswith("REPLICATION_FACTOR")}
+        assert copies == {str(len(BROKERS))}
+        least = {value for key, value in environment.items() if key.endswith(("MIN_ISR", "MIN_INSYNC_REPLICAS"))}
+        assert least == {"2"}
+    assert len({environment["CLUSTER_ID"] for environment in environments}) == 1
+
+
+def test_the_topics_of_the_first_start_are_created() -> None:
+    command = SERVICES["kafka-topics"]["command"][0]
+    settings = Settings()
+    for topic in (settings.users_topic, settings.accounts_topic, settings.control_topic):
+        assert re.search(rf"^create {topic} ", command, re.M)
+    assert "kafka-topics" in SERVICES["airflow-scheduler"]["depends_on"]
+
+
+def test_the_workers_have_room_for_a_swap_with_a_spare_and_an_audit_beside_it() -> None:
+    worker = SERVICES["spark-worker"]
+    cores = int(fill_in(worker["environment"]["SPARK_WORKER_CORES"])) * worker["deploy"]["replicas"]
+    executors = int(fill_in(AIRFLOW["SWITCHYARD_EXECUTORS"])) * int(fill_in(AIRFLOW["SWITCHYARD_EXECUTOR_CORES"]))
+    assert cores >= 4 * executors
+
+
+def test_the_drivers_of_the_database_are_those_of_the_tests() -> None:
+    image = re.findall(r"^[\w-]+==\S+$", (PROJECT / "docker" / "requirements-image.txt").read_text(), re.M)
+    tested = (PROJECT / "requirements-dev.txt").read_text().splitlines()
+    assert len(image) == 2
+    assert set(image) <= set(tested)
+
+
+def test_every_secret_is_written_once_and_only_its_owner_gets_to_it(tmp_path: Path) -> None:
+    module = runpy.run_path(str(PROJECT / "docker" / "write_secrets.py"))
+    folder = tmp_path / "secrets"
+    assert set(module["write_secrets"](folder)) == {Path(part["file"]).name for part in COMPOSE["secrets"].values()}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    assert before["postgres_password"] in before["airflow_database"]
+    (folder / "airflow_database").unlink()
+    assert module["write_secrets"](folder) == ["airflow_database"]
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before
+
+
 def test_the_services_are_the_production_parts() -> None:
-    assert set(SERVICES) == EXPECTED
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == EXPECTED
+
+
+def test_the_profile_observability_adds_its_services_and_nothing_else_needs_them() -> None:
+    assert {name for name, service in SERVICES.items() if service.get("profiles") == ["observability"]} == OBSERVABILITY
+    assert set(SERVICES) == EXPECTED | OBSERVABILITY
+    assert not any(OBSERVABILITY & set(SERVICES[name].get("depends_on", {})) for name in EXPECTED)
 
 
 @EACH
 def test_an_image_is_pinned_to_a_version(name: str) -> None:
-    assert re.search(r":\d+\.\d+", SERVICES[name]["image"]), "pin the image to a version, never to latest"
+    assert re.search(r":v?\d+\.\d+", SERVICES[name]["image"]), "pin the image to a version, never to latest"
 
 
 def test_the_base_image_is_pinned() -> None:
@@ -43,14 +169,18 @@ def test_the_base_image_is_pinned() -> None:
 @EACH
 def test_a_service_that_stays_has_a_health_check(name: str) -> None:
     service = SERVICES[name]
-    assert service["restart"] == "no" or service["healthcheck"]["test"]
+    if name in ASKED_BY_PROMETHEUS:
+        scraped = yaml.safe_load((PROJECT / "docker/observability/prometheus.yaml").read_text())["scrape_configs"]
+        assert any([ASKED_BY_PROMETHEUS[name]] == job["static_configs"][0]["targets"] for job in scraped)
+    else:
+        assert service["restart"] == "no" or service["healthcheck"]["test"]
 
 
 @EACH
 def test_no_secret_is_written_into_the_file(name: str) -> None:
     for key, value in SERVICES[name].get("environment", {}).items():
         if re.search(r"PASSWORD|SECRET|FERNET|SQL_ALCHEMY|TOKEN", key):
-            assert "/run/secrets/" in value, f"{key}: give it as a file below /run/secrets"
+            assert "/secrets/" in value, f"{key}: give it as a file below /run/secrets"
         assert not re.search(r"://[^/\s]+:[^/\s]+@", str(value)), f"{key} contains a password"
 
 
@@ -61,9 +191,11 @@ def test_a_service_waits_only_for_services_that_exist_and_secrets_that_are_decla
 
 
 @EACH
-def test_a_named_volume_is_declared(name: str) -> None:
-    used = {mount.split(":")[0] for mount in SERVICES[name].get("volumes", [])}
-    assert used <= set(COMPOSE["volumes"])
+def test_a_volume_is_declared_and_a_file_is_there_and_read_only(name: str) -> None:
+    mounts = [mount.split(":") for mount in SERVICES[name].get("volumes", [])]
+    files = [mount for mount in mounts if mount[0].startswith("./")]
+    assert {mount[0] for mount in mounts if mount not in files} <= set(COMPOSE["volumes"])
+    assert all((PROJECT / mount[0]).exists() and mount[2:] == ["ro"] for mount in files)
 
 
 def test_secrets_come_from_files_that_git_ignores() -> None:

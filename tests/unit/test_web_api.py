@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,24 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
-from switchyard.layout import Layout
+from switchyard.cli import main
+from switchyard.exposition import CONTENT_TYPE
+from switchyard.generations import keep_spec
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.metrics import exported_metrics
 from switchyard.settings import Settings
+from switchyard.swaps import Target
 from switchyard.tables import store
+from switchyard.tables.progress import Progress, report
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
 from switchyard.web.changes import Changes, format_position, parse_position
 from switchyard.web.live import LiveTables
+from switchyard.web.queries import WINDOW_ROWS
 from switchyard.web.sight import Sight
 from switchyard.web.streaming import stream_changes
+from tests.exposition import parse
+from tests.specs import make_spec
 from tests.unit.test_web_reader import START, add_joined, joined_rows, reader, report_progress, set_status
 
 __all__ = ["reader"]
@@ -160,6 +170,65 @@ def test_status_and_swap_show_what_the_tables_say(client: TestClient, layout: La
     swap = client.get("/api/v1/swaps", params={"id": "s1"}).json()
     assert (swap["outcome"], swap["detail"], len(swap["events"])) == ("FAILED", "it broke", 1)
     assert client.get("/api/v1/swaps", params={"id": "s2"}).json()["outcome"] is None
+
+
+def test_metrics_are_what_the_tables_say(client: TestClient, layout: Layout) -> None:
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == CONTENT_TYPE
+    first = parse(answer.text)
+    assert first["switchyard_healthy"].value() == 0
+    assert first["switchyard_table_rows"].value(table="joined") == 30
+    assert first["switchyard_table_files"].value(table="joined") == 3
+    add_joined(layout, joined_rows(range(30, 34)))
+    at = datetime.now(UTC)
+    versions = [store.open_table(layout, name).version() for name in BIG_TABLES]
+    ends = '{"users": {"0": 40}, "accounts": {"0": 12}}'
+    starts = {"users": {0: 10}, "accounts": {0: 2}}
+    keep_spec(layout, make_spec(1, Target("users", "accounts", "left")).model_copy(update={"startOffsets": starts}))
+    for batch_id, batch_ms, start in ((6, 2500, "{}"), (7, 400, "{}"), (7, 0, None)):
+        row = Progress(1, 2, batch_id, at, 60, 1.0, batch_ms, 5, *versions, 0, 0, start, ends)
+        report(layout, replace(row, at=at + timedelta(milliseconds=batch_id * 10 - batch_ms)))
+    incident = {"at": at, "check": "lag", "stage": "RAISED", "level": "person needed", "detail": "far behind"}
+    store.append_rows(layout, "incidents", [incident])
+    audit = {"at": at, "generation": 1, "missing": 1, "extra": 2, "unaccounted": 0}
+    store.append_rows(layout, "audits", [audit, audit | {"generation": 9, "missing": 50}])
+    shown = parse(client.get("/metrics").text)
+    assert [shown[f"switchyard_{name}"].value() for name in ("healthy", "lag_records", "epoch")] == [1, 5, 1]
+    assert shown["switchyard_heartbeat_age_seconds"].value() < 60
+    assert shown["switchyard_records_per_second"].value() == 18.0
+    assert shown["switchyard_batches_total"].value(generation="1") == 8
+    assert shown["switchyard_driver_attempts_total"].value(generation="1") == 2
+    assert [shown[f"switchyard_batch{name}_seconds"].value() for name in ("", "_max")] == [0.4, 2.5]
+    assert shown["switchyard_position_offset"].value(topic="users", partition="0") == 40
+    assert shown["switchyard_records_read_total"].value(generation="1", topic="accounts") == 10
+    assert shown["switchyard_table_rows"].value(table="joined") == 34
+    assert shown["switchyard_incidents_open"].value(check="lag", level="person_needed") == 1
+    assert shown["switchyard_audit_differences"].value() == 3
+    assert shown.keys() == {metric.name for metric in exported_metrics()} - {"switchyard_last_swap_seconds"}
+
+
+def test_outcomes_are_counted_over_the_whole_history(client: TestClient, layout: Layout) -> None:
+    """Also those beyond the rows that the page shows, and a counter never falls."""
+    row = {"event": "REJECTED", "at": START, "detail": "no", "requestedBy": "x"}
+    numbers = range(WINDOW_ROWS + 5)
+    store.append_rows(layout, "swap_history", [row | {"swapId": f"s{number}"} for number in numbers])
+    for more in (0, 1):
+        store.append_rows(layout, "swap_history", [row | {"swapId": f"more{each}"} for each in range(more)])
+        shown = parse(client.get("/metrics").text)
+        assert shown["switchyard_swaps_total"].value(outcome="rejected") == len(numbers) + more
+
+
+def test_the_command_line_prints_the_same_metrics(
+    client: TestClient, layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_ROOT", layout.root)
+    assert main(["metrics"]) == 0
+    printed, served = parse(capsys.readouterr().out), parse(client.get("/metrics").text)
+    for families in (printed, served):
+        del families["switchyard_heartbeat_age_seconds"]
+    assert printed == served
+    assert main(["metrics", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["switchyard_active_generation"] == [{"labels": {}, "value": 1}]
 
 
 def tell(layout: Layout, msg: str) -> None:

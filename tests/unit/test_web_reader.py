@@ -15,6 +15,7 @@ from switchyard.errors import InputError
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import files, store
 from switchyard.tables.commits import FollowedTable
+from switchyard.tables.folders import Folder
 from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import Progress, report
 from switchyard.tables.schemas import SCHEMAS
@@ -52,7 +53,7 @@ def add_joined(layout: Layout, rows: list[Row], removed: list[str] | None = None
     """One commit of one file, as a driver makes it; returns the path of the file."""
     generation = rows[0]["generation"]
     table = pa.Table.from_pylist(rows, schema=SCHEMAS["joined"]).drop_columns(["generation"])
-    added = files.write_file(files.Folder.at(layout.table("joined")), generation, table)
+    added = files.write_file(Folder.at(layout.table("joined")), generation, table)
     gone = [files.remove_file(generation, path, 1) for path in removed or []]
     store.transact(layout, "joined", lambda _: store.Change(added=[added], removed=gone))
     return str(added.path)
@@ -147,7 +148,7 @@ def test_a_new_version_is_seen_only_when_progress_names_it(reader: Reader, layou
 
 def test_a_later_version_reads_only_its_new_files(reader: Reader, layout: Layout) -> None:
     assert len(offsets(reader, sort="-balance")) == 30
-    folder = files.Folder.at(layout.table("joined"))
+    folder = Folder.at(layout.table("joined"))
     for path in folder.list_parquet("generation=1"):
         folder.delete_file(path)
     add_joined(layout, joined_rows(range(30, 40)))
@@ -164,7 +165,7 @@ def test_rows_that_were_revised_or_moved_are_shown_once(reader: Reader, layout: 
     report_progress(layout, seconds=2)
     assert offsets(reader, sort="-balance", limit=5) == [34, 33, 32, 31, 30]
     assert reader.page("final_ui", parse_query("joined", sort="balance")).total == 35
-    DeltaTable(layout.table("joined")).optimize.compact()
+    store.open_table(layout, "joined").optimize.compact()
     report_progress(layout, seconds=3)
     assert sorted(offsets(reader, sort="balance")) == list(range(35))
 
@@ -207,7 +208,7 @@ def test_a_log_that_was_cleaned_up_is_opened_anew(layout: Layout) -> None:
     store.append_rows(layout, "logs", [{"ts": START, "msg": "two"}])
     store.append_rows(layout, "logs", [{"ts": START, "msg": "three"}])
     DeltaTable(layout.table("logs")).create_checkpoint()
-    folder = files.Folder.at(layout.table("logs"))
+    folder = Folder.at(layout.table("logs"))
     for version in range(3):
         folder.delete_file(f"_delta_log/{version:020}.json")
     assert followed.advance() is None
