@@ -25,10 +25,56 @@ SPARK = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+# Hadoop 3.5.0 is what Spark 4.2.0 brings, and 2.35.4 the Amazon client that it was built with. Hadoop asks for that
+# client in one bundle of 686 MB with every service of Amazon; these are the parts of it that reach S3, 13 MB. Netty,
+# Apache's HTTP client and the rest are Spark's own.
+AMAZON = (
+    "annotations",
+    "apache-client",
+    "arns",
+    "auth",
+    "aws-core",
+    "aws-query-protocol",
+    "aws-xml-protocol",
+    "checksums",
+    "checksums-spi",
+    "crt-core",
+    "endpoints-spi",
+    "http-auth",
+    "http-auth-aws",
+    "http-auth-aws-eventstream",
+    "http-auth-spi",
+    "http-client-spi",
+    "identity-spi",
+    "json-utils",
+    "metrics-spi",
+    "netty-nio-client",
+    "profiles",
+    "protocol-core",
+    "regions",
+    "retries",
+    "retries-spi",
+    "s3",
+    "s3-transfer-manager",
+    "sdk-core",
+    "sts",
+    "third-party-jackson-core",
+    "utils",
+    "utils-lite",
+)
+S3 = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    # 4.1.1 on purpose: newer ones are not everywhere, and the two classes in use are the same.
+    "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1",
+    *(f"software.amazon.awssdk:{part}:2.35.4" for part in AMAZON),
+    "software.amazon.eventstream:eventstream:1.0.1",
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+    "org.reactivestreams:reactive-streams:1.0.4",
+)
 BROKER = ("org.apache.kafka:kafka_2.13:4.3.1",)
 # The broker logs through slf4j 1.7; this binds it to the log4j that it brings.
 BROKER_LOGGING = ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",)
-GROUPS = {"spark": (SPARK, ()), "delta": (DELTA, ()), "broker": (BROKER_LOGGING, BROKER)}
+GROUPS = {"spark": (SPARK, ()), "delta": (DELTA, ()), "s3": (S3, ()), "broker": (BROKER_LOGGING, BROKER)}
 
 _OFFLINE = ("UnknownHostException", "ConnectException", "SocketTimeoutException", "NoRouteToHostException")
 _UNREACHABLE = (*_OFFLINE, "SSLHandshakeException", "Connection refused", "Server access error", "Host ")

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,12 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import PROJECT
 from switchyard.local import ivy
 from switchyard.local.java import find_java
+from switchyard.object_store import is_on_object_store
 
 LOCK = Path(__file__).with_name("jars.lock")
 GROUPS = tuple(ivy.GROUPS)
+OPTIONAL = frozenset({"s3"})
+"""Fetched only where the root is on an object store, and where it is asked for."""
 RUN_SETUP = "run make setup"
 RELOCK = "if that is meant, run python -m switchyard.local.jars --lock"
 
@@ -55,24 +58,38 @@ def broker_jars() -> list[Path]:
     return _list_jars("broker")
 
 
-def ensure_jars(cache: Path | None = None) -> bool:
-    """Fetches and verifies every jar unless that was done before. True when something was fetched."""
+def object_store_jars() -> list[Path]:
+    """Spark's way to an object store; needed only where the root is on one."""
+    return _list_jars("s3")
+
+
+def wanted_groups(cache: Path, asked: Collection[str] = ()) -> list[str]:
+    """What this clone needs: optional ones if they were asked for, now or earlier, or if its root needs them."""
+    is_needed = is_on_object_store(os.environ.get("SWITCHYARD_ROOT", ""))
+    there = {group for group in OPTIONAL if (cache / "jars" / group).is_dir()}
+    return [group for group in GROUPS if group not in OPTIONAL or is_needed or group in {*asked, *there}]
+
+
+def ensure_jars(cache: Path | None = None, asked: Collection[str] = ()) -> bool:
+    """Fetches and verifies every wanted jar unless that was done before. True when something was fetched."""
     cache = cache or cache_dir()
-    if is_complete(cache):
+    groups = wanted_groups(cache, asked)
+    if is_complete(cache, asked):
         return False
-    with _fetched(cache) as folder:
-        verify(folder, read_lock())
+    with _fetched(cache, groups) as folder:
+        verify(folder, [jar for jar in read_lock() if jar.group in groups])
         _mark_verified(folder)
         _put_in_place(folder, cache / "jars")
     return True
 
 
-def is_complete(cache: Path) -> bool:
+def is_complete(cache: Path, asked: Collection[str] = ()) -> bool:
     """True when the jars were verified against this lock and none has gone or changed its size since."""
-    jars = cache / "jars"
+    jars, groups = cache / "jars", wanted_groups(cache, asked)
     try:
         marker = json.loads((jars / "verified.json").read_text())
-        return bool(marker["lock"] == _lock_digest()) and all(
+        wanted = {f"{jar.group}/{jar.name}" for jar in read_lock() if jar.group in groups}
+        return bool(marker["lock"] == _lock_digest() and wanted <= marker["sizes"].keys()) and all(
             (jars / name).stat().st_size == size for name, size in marker["sizes"].items()
         )
     except (OSError, ValueError, KeyError):
@@ -101,7 +118,7 @@ def read_lock() -> list[LockedJar]:
 
 def write_lock(cache: Path) -> None:
     """Trusts what the repository serves now. For whoever changes a version; the diff is the review."""
-    with _fetched(cache) as folder:
+    with _fetched(cache, GROUPS) as folder:
         lines = [f"{jar.sha256}  {jar.group}  {jar.name}" for jar in describe(folder)]
     LOCK.write_text("# sha256, group, file; written by: python -m switchyard.local.jars --lock\n")
     with LOCK.open("a") as lock:
@@ -109,12 +126,12 @@ def write_lock(cache: Path) -> None:
 
 
 @contextmanager
-def _fetched(cache: Path) -> Iterator[Path]:
+def _fetched(cache: Path, groups: Collection[str]) -> Iterator[Path]:
     """A temporary folder in the cache with freshly fetched jars: a fetch that fails leaves nothing behind."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="jars-", dir=cache, ignore_cleanup_errors=True) as name:
         folder = Path(name) / "jars"
-        for group in GROUPS:
+        for group in groups:
             command = ivy.write_request(group, Path(name), cache / "ivy", _ivy_jar(), find_java().executable)
             answer = subprocess.run(command, capture_output=True, text=True)
             if answer.returncode != 0:
@@ -171,11 +188,15 @@ def _lock_digest() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m switchyard.local.jars", description=__doc__)
     parser.add_argument("--lock", action="store_true", help="rewrite jars.lock from what is served now")
+    parser.add_argument(
+        "--with", dest="asked", action="append", choices=sorted(OPTIONAL), default=[], help="also these"
+    )
+    options = parser.parse_args()
     try:
-        if parser.parse_args().lock:
+        if options.lock:
             write_lock(cache_dir())
         else:
-            ensure_jars()
+            ensure_jars(asked=options.asked)
     except SwitchyardError as error:
         print(f"switchyard: {error}", file=sys.stderr)
         return 1

@@ -13,6 +13,7 @@ from switchyard.layout import Layout
 from switchyard.privacy import mask_emails
 from switchyard.swaps import Entry, Event, Ledger, Standing, Target
 from switchyard.tables import store
+from switchyard.tables.folders import Folder
 from switchyard.tables.status import ACTIVE, status_row
 
 FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
@@ -95,7 +96,7 @@ class DeltaBook:
 
 
 def read_entries(table: DeltaTable, paths: list[str]) -> dict[str, list[Entry]]:
-    folder = store.folder_of(table.table_uri)
+    folder = Folder.at(table.table_uri).as_filesystem()
     return {path: [entry_of(row) for row in store.read_file(folder, path, "swap_history")] for path in paths}
 
 

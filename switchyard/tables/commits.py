@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from switchyard.layout import Layout
 from switchyard.tables import store
-from switchyard.tables.files import Folder
+from switchyard.tables.folders import Folder
 
 MOST_COMMITS = 1000
 """Further behind than this, opening the table anew is cheaper than following it."""
@@ -31,6 +31,18 @@ class DataFile:
     rows: int | None
     stamps: Mapping[str, tuple[datetime, datetime]] = field(default_factory=dict)
     """First and last moment of each column of time, where the log knows them."""
+    whole: frozenset[str] = frozenset()
+    """Columns of time that every row has."""
+
+    def first_arrival(self, stamps: Sequence[str]) -> datetime:
+        """Every row has one of these times that is not before this. One of them at least must be known."""
+        firsts = {stamp: self.stamps[stamp][0] for stamp in stamps if stamp in self.stamps}
+        of_every_row = [first for stamp, first in firsts.items() if stamp in self.whole]
+        return max(of_every_row) if of_every_row else min(firsts.values())
+
+    def last_arrival(self, stamps: Sequence[str]) -> datetime | None:
+        """No row has one of these times after this; None when the log does not know."""
+        return max((self.stamps[stamp][1] for stamp in stamps if stamp in self.stamps), default=None)
 
 
 @dataclass(frozen=True)
@@ -44,11 +56,9 @@ class Commit:
 
 def read_commit(folder: Folder, version: int) -> Commit | None:
     """What a version did; None when it is not there: not yet, or its entry was cleaned up."""
-    try:
-        text = folder.read_bytes(f"_delta_log/{version:020}.json").decode()
-    except FileNotFoundError:
+    actions = _read_actions(folder, version)
+    if actions is None:
         return None
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     adds = [action["add"] for action in actions if "add" in action]
     removes = [action["remove"] for action in actions if "remove" in action]
     return Commit(
@@ -57,6 +67,23 @@ def read_commit(folder: Folder, version: int) -> Commit | None:
         [unquote(remove["path"]) for remove in removes],
         any(action["dataChange"] for action in [*adds, *removes]),
     )
+
+
+def read_markers(folder: Folder, version: int) -> dict[str, int] | None:
+    """The transaction markers that a version has left; None when it is not there."""
+    actions = _read_actions(folder, version)
+    if actions is None:
+        return None
+    found = [action["txn"] for action in actions if "txn" in action]
+    return {txn["appId"]: int(txn["version"]) for txn in found}
+
+
+def _read_actions(folder: Folder, version: int) -> list[dict[str, Any]] | None:
+    try:
+        text = folder.read_bytes(f"_delta_log/{version:020}.json").decode()
+    except FileNotFoundError:
+        return None
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def has_commit(folder: Folder, version: int) -> bool:
@@ -73,11 +100,13 @@ def _file_of(add: Mapping[str, Any]) -> DataFile:
         if span[0] is not None and span[1] is not None:
             stamps[name] = (span[0], span[1])
     generation = (add.get("partitionValues") or {}).get("generation")
+    nulls = statistics.get("nullCount") or {}
     return DataFile(
         unquote(add["path"]),
         None if generation is None else int(generation),
         statistics.get("numRecords"),
         stamps,
+        frozenset(name for name in stamps if nulls.get(name) == 0),
     )
 
 
@@ -97,12 +126,15 @@ def list_data_files(table: DeltaTable) -> dict[str, DataFile]:
     actions = pa.table(table.get_add_actions(flatten=True))
     names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
     timed = [name for name in names if pa.types.is_timestamp(actions[f"min.{name}"].type)]
+    wanted = ["path", "num_records", "partition.generation"]
+    wanted += [f"{what}.{name}" for name in timed for what in ("min", "max", "null_count")]
     files = {}
-    for row in actions.to_pylist():
+    for row in actions.select([name for name in wanted if name in actions.column_names]).to_pylist():
         spans = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in timed}
         stamps = {name: (_aware(low), _aware(high)) for name, (low, high) in spans.items() if low and high}
+        whole = frozenset(name for name in stamps if row.get(f"null_count.{name}") == 0)
         path = unquote(row["path"])
-        files[path] = DataFile(path, row.get("partition.generation"), row["num_records"], stamps)
+        files[path] = DataFile(path, row.get("partition.generation"), row["num_records"], stamps, whole)
     return files
 
 
@@ -112,18 +144,22 @@ def _aware(moment: datetime) -> datetime:
 
 def oldest_needed(files: Iterable[DataFile], stamps: Sequence[str], limit: int) -> datetime | None:
     """A moment that at least `limit` rows are not older than; None when only reading all can tell."""
-    spans = [(file, [file.stamps[stamp] for stamp in stamps if stamp in file.stamps]) for file in files]
-    if not spans or any(file.rows is None or not known for file, known in spans):
+    listed = [(file.last_arrival(stamps), file) for file in files]
+    if not listed or any(last is None or file.rows is None for last, file in listed):
         return None
-    newest_first = sorted(spans, key=lambda span: max(last for _, last in span[1]), reverse=True)
+    newest_first = sorted(((last, file) for last, file in listed if last), key=lambda item: item[0], reverse=True)
     oldest, count = datetime.max.replace(tzinfo=UTC), 0
-    for file, known in newest_first:
-        # A row may lack one of the stamps, so only the least of the firsts is sure to be a lower bound.
-        oldest = min(oldest, *(first for first, _ in known))
+    for _, file in newest_first:
+        oldest = min(oldest, file.first_arrival(stamps))
         count += file.rows or 0
         if count >= limit:
             break
     return oldest
+
+
+def files_since(files: Iterable[DataFile], stamps: Sequence[str], oldest: datetime | None) -> list[DataFile]:
+    """Those that may hold a row from a moment on; all when there is none."""
+    return [file for file in files if oldest is None or (last := file.last_arrival(stamps)) is None or last >= oldest]
 
 
 class FollowedTable:
@@ -131,7 +167,6 @@ class FollowedTable:
 
     def __init__(self, layout: Layout, name: str) -> None:
         self.name = name
-        self.uri = layout.table(name)
         self._layout = layout
         self.folder = Folder.at(layout.table(name))
         self.version = -1

@@ -13,7 +13,7 @@ from switchyard.tables import store
 
 
 def read_incidents(layout: Layout) -> list[Incident]:
-    return [_incident(row) for row in store.read_rows(layout, "incidents")]
+    return [incident_of(row) for row in store.read_rows(layout, "incidents")]
 
 
 def keep_incidents(layout: Layout, incidents: Sequence[Incident]) -> None:
@@ -21,5 +21,5 @@ def keep_incidents(layout: Layout, incidents: Sequence[Incident]) -> None:
         store.append_rows(layout, "incidents", [asdict(incident) for incident in incidents])
 
 
-def _incident(row: dict[str, Any]) -> Incident:
+def incident_of(row: dict[str, Any]) -> Incident:
     return Incident(row["at"], row["check"], Stage(row["stage"]), Level(row["level"]), row["detail"])

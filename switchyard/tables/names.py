@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.tables import store
-from switchyard.tables.commits import list_data_files, oldest_needed
+from switchyard.tables.commits import files_since, list_data_files, oldest_needed
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.schemas import TIMESTAMP
 from switchyard.tables.status import read_status
@@ -81,7 +81,8 @@ def newest_rows(layout: Layout, name: str, limit: int) -> list[store.Row]:
     oldest = oldest_needed(live, stamps, limit)
     since = None if oldest is None else pa.scalar(oldest, TIMESTAMP)
     where = None if since is None else reduce(or_, [pc.field(stamp) >= since for stamp in stamps])
-    rows = store.read_snapshot(found[0], table, generation=found[1], where=where)
+    needed = {file.path: file.generation for file in files_since(live, stamps, oldest)}
+    rows = store.read_files(found[0], table, needed, where)
     arrived = pc.max_element_wise(*[rows[stamp].cast(pa.int64()) for stamp in stamps])
     order = pc.sort_indices(arrived)
     return list(rows.take(order[max(0, rows.num_rows - limit) :]).to_pylist())

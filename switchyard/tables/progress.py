@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import store
@@ -49,8 +51,8 @@ class Progress:
         return {name: int(getattr(self, f"{name}Version")) for name in BIG_TABLES}
 
 
-def report(layout: Layout, progress: Progress) -> None:
-    store.append_rows(layout, "progress", [asdict(progress)])
+def report(layout: Layout, progress: Progress, table: DeltaTable | None = None) -> None:
+    store.append_rows(layout, "progress", [asdict(progress)], table)
 
 
 def report_again(layout: Layout, last: Progress, at: datetime) -> None:
@@ -106,8 +108,9 @@ def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Prog
     newest_file = files.filter(pc.equal(files["max.batchId"], pc.max(files["max.batchId"])))
     since = pa.scalar(pc.max(newest_file["min.at"]).as_py() - window, TIMESTAMP)
     newest = (pc.field("attempt") == attempt) & (pc.field("at") >= since)
-    rows = store.read_snapshot(table, "progress", generation=generation, where=newest).to_pylist()
-    return [Progress(**row) for row in rows]
+    files = files.filter(pc.greater_equal(files["max.at"], since))
+    paths = {unquote(path): generation for path in files["path"].to_pylist()}
+    return [Progress(**row) for row in store.read_files(table, "progress", paths, newest).to_pylist()]
 
 
 def batches(layout: Layout, generation: int) -> list[Progress]:

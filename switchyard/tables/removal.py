@@ -9,6 +9,7 @@ from deltalake.transaction import RemoveAction
 
 from switchyard.layout import BIG_TABLES, Layout, batch_app_id
 from switchyard.tables import files, store
+from switchyard.tables.folders import Folder
 
 
 def remove_generation_rows(layout: Layout, generation: int) -> int:
@@ -22,7 +23,7 @@ def delete_uncommitted(layout: Layout, generation: int) -> None:
         if store.has_table(layout, name):
             table = store.open_table(layout, name)
             if table.transaction_version(batch_app_id(generation)) is None:
-                files.Folder.at(layout.table(name)).delete_folder(files.generation_folder(generation))
+                Folder.at(layout.table(name)).delete_folder(files.generation_folder(generation))
 
 
 def _remove_from(layout: Layout, name: str, generation: int) -> int:

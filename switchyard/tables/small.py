@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 from switchyard.layout import Layout
 from switchyard.tables import files, store
 from switchyard.tables.compaction import LiveFile, list_files, replace_files
+from switchyard.tables.folders import Folder
 from switchyard.tables.folding import fold_progress
 from switchyard.tables.schemas import PARTITIONED, SCHEMAS, TIMESTAMP
 
@@ -82,7 +83,7 @@ def shorten(layout: Layout, name: str, generation: int | None, keep: Keep, dry_r
         done = Shortened(name, len(live), parts, removed)
         if dry_run:
             return done
-        folder = files.Folder.at(layout.table(name))
+        folder = Folder.at(layout.table(name))
         slices = [kept.slice(start, ROWS_PER_FILE) for start in range(0, kept.num_rows, ROWS_PER_FILE)]
         added = [files.write_file(folder, generation, part, bool(removed)) for part in slices]
         if replace_files(layout, name, generation, live, added, data_change=bool(removed)):
@@ -97,5 +98,5 @@ def read_files(layout: Layout, name: str, live: list[LiveFile]) -> pa.Table:
         schema = pa.schema([field for field in schema if field.name != "generation"])
     if not live:
         return schema.empty_table()
-    folder = store.folder_of(store.open_table(layout, name).table_uri)
+    folder = Folder.at(layout.table(name)).as_filesystem()
     return ds.dataset([file.path for file in live], schema=schema, filesystem=folder, format="parquet").to_table()

@@ -7,9 +7,11 @@ exactly the version after the one that was read, or reads and decides again. Pla
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +23,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from switchyard.errors import LostRaceError
 from switchyard.layout import Layout
+from switchyard.object_store import explain_failure, find_store, is_on_object_store
+from switchyard.tables.folders import Folder, options_of
 from switchyard.tables.schemas import PARTITIONED, SCHEMAS
 
 Row = dict[str, Any]
@@ -28,6 +32,9 @@ MOST_RACES = 200
 # Each checkpoint of the log lists the files that were removed in this time, and every reader reads that list. Our own
 # vacuum does not go by it.
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 days"}
+
+# To open a table is a request for every entry of the log since its last checkpoint; delta-rs makes one in a hundred.
+IN_A_BUCKET = {"delta.checkpointInterval": "20"}
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,29 @@ class Change:
 
 def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTable:
     """The table at a version (newest by default); an absent one is created first."""
-    uri = layout.table(name)
     try:
-        return DeltaTable(uri, version=version)
+        return open_version(layout, name, version)
     except TableNotFoundError:
         create_table(layout, name)
-        return DeltaTable(uri, version=version)
+        return open_version(layout, name, version)
+
+
+def open_version(layout: Layout, name: str, version: int | None) -> DeltaTable:
+    """A table that is there, at a version; None means the newest."""
+    uri = layout.table(name)
+    with _explained(uri):
+        return DeltaTable(uri, version=version, storage_options=options_of(uri))
+
+
+@contextmanager
+def _explained(uri: str) -> Iterator[None]:
+    """What an object store has against us, in one sentence. Of a disk Python says that itself."""
+    try:
+        yield
+    except OSError as error:
+        if not is_on_object_store(uri):
+            raise
+        raise explain_failure(find_store(), uri, str(error)) from None
 
 
 def create_table(layout: Layout, name: str) -> None:
@@ -58,10 +82,11 @@ def create_table(layout: Layout, name: str) -> None:
             schema=SCHEMAS[name],
             partition_by=["generation"] if name in PARTITIONED else None,
             mode="error",
-            configuration=PROPERTIES,
+            configuration=PROPERTIES | (IN_A_BUCKET if is_on_object_store(layout.table(name)) else {}),
+            storage_options=options_of(layout.table(name)),
         )
     except DeltaError:
-        if not DeltaTable.is_deltatable(layout.table(name)):
+        if not has_table(layout, name):
             raise
 
 
@@ -74,12 +99,17 @@ def add_new_columns(table: DeltaTable, name: str) -> None:
 
 
 def has_table(layout: Layout, name: str) -> bool:
-    return bool(DeltaTable.is_deltatable(layout.table(name)))
+    uri = layout.table(name)
+    with _explained(uri):
+        return bool(DeltaTable.is_deltatable(uri, options_of(uri)))
 
 
-def append_rows(layout: Layout, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds facts that no other writer's commit can make wrong."""
-    write_deltalake(open_table(layout, name), rows_to_arrow(name, rows), mode="append")
+def append_rows(layout: Layout, name: str, rows: Sequence[Mapping[str, Any]], table: DeltaTable | None = None) -> None:
+    """Adds facts that no other writer's commit can make wrong.
+
+    Who does it every second keeps the table open: to open it is to read its log since the last checkpoint of that.
+    """
+    write_deltalake(table or open_table(layout, name), rows_to_arrow(name, rows), mode="append")
 
 
 def transact(layout: Layout, name: str, decide: Callable[[DeltaTable], Change | None]) -> int | None:
@@ -139,7 +169,7 @@ def read_arrow(
     """
     if not has_table(layout, name):
         return SCHEMAS[name].empty_table()
-    table = DeltaTable(layout.table(name), version=version)
+    table = open_version(layout, name, version)
     return read_snapshot(table, name, generation=generation, where=where, columns=columns)
 
 
@@ -151,11 +181,47 @@ def read_snapshot(
     where: pc.Expression | None = None,
     columns: list[str] | None = None,
 ) -> pa.Table:
+    if where is None:
+        return read_files(table, name, live_paths(table, generation), columns=columns)
     pruning = None if generation is None else [("generation", "=", str(generation))]
     dataset = table.to_pyarrow_dataset(
-        file_pruning_predicate=pruning, schema=SCHEMAS[name], filesystem=folder_of(table.table_uri)
+        file_pruning_predicate=pruning, schema=SCHEMAS[name], filesystem=Folder.at(table.table_uri).as_filesystem()
     )
     return dataset.to_table(columns=columns or SCHEMAS[name].names, filter=where)
+
+
+def live_paths(table: DeltaTable, generation: int | None = None) -> dict[str, int | None]:
+    """The live files of a table, or of one of its generations, with the generation of each."""
+    live = pa.table(table.get_add_actions(flatten=True))
+    named = live["partition.generation"].to_pylist() if "partition.generation" in live.column_names else []
+    generations = named or [None] * live.num_rows
+    listed = zip(live["path"].to_pylist(), generations, strict=True)
+    return {unquote(path): its for path, its in listed if generation is None or its == generation}
+
+
+def read_files(
+    table: DeltaTable,
+    name: str,
+    paths: Mapping[str, int | None],
+    where: pc.Expression | None = None,
+    columns: list[str] | None = None,
+) -> pa.Table:
+    """The rows of some files of a table, given with the generation of each.
+
+    Only these files cost anything: the dataset of delta-rs makes an expression of the statistics of every live file.
+    """
+    wanted = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
+    schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation" or name not in PARTITIONED])
+    stored = [column for column in wanted.names if column in schema.names]
+    folder = Folder.at(table.table_uri).as_filesystem()
+    parts = [wanted.empty_table()]
+    for generation in dict.fromkeys(paths.values()):
+        chosen = [path for path, its in paths.items() if its == generation]
+        rows = ds.dataset(chosen, schema=schema, filesystem=folder, format="parquet").to_table(stored, where)
+        if len(stored) < len(wanted):
+            rows = rows.append_column("generation", pa.repeat(pa.scalar(generation, pa.int64()), rows.num_rows))
+        parts.append(rows.select(wanted.names).cast(wanted))
+    return pa.concat_tables(parts)
 
 
 def read_file(folder: pafs.FileSystem, path: str, name: str) -> list[Row]:
@@ -166,17 +232,8 @@ def read_file(folder: pafs.FileSystem, path: str, name: str) -> list[Row]:
 
 def list_files(layout: Layout, name: str, version: int, generation: int) -> list[str]:
     """The data files of a generation at a version, as full paths or URIs."""
-    table = DeltaTable(layout.table(name), version=version)
+    table = open_version(layout, name, version)
     return list(table.file_uris(file_pruning_predicate=[("generation", "=", str(generation))]))
-
-
-def folder_of(uri: str) -> pafs.FileSystem:
-    """The folder of a table as a native file system.
-
-    The default one calls back into Python from Arrow's threads, and the process may abort at its exit.
-    """
-    filesystem, path = pafs.FileSystem.from_uri(uri)
-    return pafs.SubTreeFileSystem(path, filesystem)
 
 
 def read_rows(layout: Layout, name: str, **options: Any) -> list[Row]:

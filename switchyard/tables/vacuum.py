@@ -17,8 +17,9 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.retention import Stored, find_garbage, first_readable, plan_log, version_at
 from switchyard.tables import store
+from switchyard.tables.commits import read_commit
 from switchyard.tables.compaction import COMPACTED
-from switchyard.tables.files import Folder
+from switchyard.tables.folders import Folder
 
 LOG = "_delta_log"
 _TEMPORARY = ("bulk-", COMPACTED, "_temporary", "_revised")
@@ -49,9 +50,11 @@ def vacuum_table(
     if not dry_run:
         table.create_checkpoint()
     log = list_log(folder)
-    candidates = {version_at(log, now - retention), *pins, int(table.version())}
-    needed = {version for version in candidates if version is not None and version >= first_readable(log)}
-    named = {path for version in needed for path in paths_at(layout, name, version)}
+    oldest, newest = first_readable(log), int(table.version())
+    since = max(oldest, newest if (found := version_at(log, now - retention)) is None else found)
+    needed = {version for version in (since, *pins, newest) if version >= oldest}
+    named = paths_since(layout, name, since, newest)
+    named |= {path for version in needed if version < since for path in paths_at(layout, name, version)}
     listed = folder.list_all()
     stored = [stored_file(folder, info) for info in listed if info.type == pafs.FileType.File]
     data = [file for file in stored if not file.path.startswith(f"{LOG}/")]
@@ -79,7 +82,16 @@ def stored_file(folder: Folder, info: pafs.FileInfo) -> Stored:
 
 
 def paths_at(layout: Layout, name: str, version: int) -> list[str]:
-    return live_paths(DeltaTable(layout.table(name), version=version))
+    return live_paths(store.open_version(layout, name, version))
+
+
+def paths_since(layout: Layout, name: str, first: int, last: int) -> set[str]:
+    """All files that a version of a span names. A day has so many versions that only the first can be opened."""
+    folder, paths = Folder.at(layout.table(name)), set(paths_at(layout, name, first))
+    for version in range(first + 1, last + 1):
+        commit = read_commit(folder, version)
+        paths.update(paths_at(layout, name, version) if commit is None else (file.path for file in commit.added))
+    return paths
 
 
 def live_paths(table: DeltaTable) -> list[str]:
@@ -97,8 +109,8 @@ def check_all_there(table: DeltaTable, name: str, present: Collection[str]) -> N
 
 
 def delete_empty_folders(folder: Folder, listed: list[pafs.FileInfo], limit: datetime) -> None:
-    """Folders that jobs made for one batch; those of generations stay."""
-    folders = [info for info in listed if info.type == pafs.FileType.Directory and info.mtime < limit]
+    """Folders that jobs made for one batch; those of generations stay. In a bucket a folder has no time, and stays."""
+    folders = [info for info in listed if info.type == pafs.FileType.Directory and info.mtime and info.mtime < limit]
     for info in sorted(folders, key=lambda info: len(info.path), reverse=True):
         is_temporary = any(part.startswith(_TEMPORARY) for part in folder.relative(info).split("/"))
         if is_temporary and not folder.filesystem.get_file_info(pafs.FileSelector(info.path, allow_not_found=True)):

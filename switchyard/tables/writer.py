@@ -17,6 +17,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from switchyard.errors import FencedError, LostRaceError
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id, forgotten_app_id
 from switchyard.tables import files, store
+from switchyard.tables.folders import Folder
+from switchyard.tables.markers import Markers
 from switchyard.tables.schemas import SCHEMAS
 
 
@@ -38,7 +40,7 @@ def claim_attempt(layout: Layout, generation: int) -> int:
         return store.Change(markers={attempt_app_id(generation): attempt})
 
     def follow(table: DeltaTable) -> store.Change:
-        check_fence(table, generation, attempt)
+        check_fence(table.transaction_version(attempt_app_id(generation)), generation, attempt)
         return store.Change(markers={attempt_app_id(generation): attempt})
 
     first, *others = BIG_TABLES
@@ -48,9 +50,8 @@ def claim_attempt(layout: Layout, generation: int) -> int:
     return attempt
 
 
-def check_fence(table: DeltaTable, generation: int, attempt: int) -> None:
-    newest = table.transaction_version(attempt_app_id(generation)) or 0
-    if newest > attempt:
+def check_fence(newest: int | None, generation: int, attempt: int) -> None:
+    if newest is not None and newest > attempt:
         raise FencedError(
             f"attempt {attempt} of generation {generation} was replaced by attempt {newest} and must not write"
         )
@@ -63,13 +64,15 @@ class TableWriter:
         self.name = name
         self.generation = generation
         self.attempt = attempt
-        self.folder = files.Folder.at(layout.table(name))
+        self.folder = Folder.at(layout.table(name))
         self._table = store.open_table(layout, name)
+        app_ids = (attempt_app_id(generation), batch_app_id(generation), forgotten_app_id(generation))
+        self._markers = Markers(self._table, self.folder, app_ids)
 
     def refresh(self) -> DeltaTable:
         """The newest version, after making sure that this attempt may still write."""
         self._table.update_incremental()
-        check_fence(self._table, self.generation, self.attempt)
+        check_fence(self._markers.get(attempt_app_id(self.generation)), self.generation, self.attempt)
         return self._table
 
     @property
@@ -90,12 +93,12 @@ class TableWriter:
 
     def last_mark(self) -> int:
         """The last mark of `forgotten` that this table has carried out, as of the last look."""
-        return self._table.transaction_version(forgotten_app_id(self.generation)) or 0
+        return self._markers.get(forgotten_app_id(self.generation)) or 0
 
     def last_batch(self) -> int:
         """The last batch that this table has, as of the last look; -1 before any."""
-        last = self._table.transaction_version(batch_app_id(self.generation))
-        return -1 if last is None else int(last)
+        last = self._markers.get(batch_app_id(self.generation))
+        return -1 if last is None else last
 
     def commit_mark(self, number: int, revise: Callable[[DeltaTable], Revision]) -> int:
         """Carries a mark of `forgotten` out, once; also a table without such rows remembers that it has."""
@@ -105,7 +108,8 @@ class TableWriter:
         """`revise` is asked again when a file it wants to replace has gone (compaction) since it looked."""
         revision: Revision | None = None
         for _ in range(store.MOST_RACES):
-            last = self.refresh().transaction_version(app_id)
+            self.refresh()
+            last = self._markers.get(app_id)
             if last is not None and last >= number:
                 break
             if revision is None or not self._still_holds(revision):

@@ -58,7 +58,7 @@ def test_a_jar_that_nobody_locked_is_refused(folder: Path) -> None:
 
 def test_missing_jars_say_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHYARD_CACHE", str(tmp_path))
-    for listing in (jars.spark_jars, jars.delta_jars, jars.broker_jars):
+    for listing in (jars.spark_jars, jars.delta_jars, jars.broker_jars, jars.object_store_jars):
         with pytest.raises(SwitchyardError, match="run make setup"):
             listing()
 
@@ -79,6 +79,32 @@ def test_the_fetched_jars_of_this_clone_are_complete_until_one_changes_its_size(
     assert jars.is_complete(tmp_path)
     os.truncate(next((tmp_path / "jars" / "spark").glob("*.jar")), 3)
     assert not jars.is_complete(tmp_path)
+
+
+def test_the_jars_of_an_object_store_are_fetched_only_where_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_ROOT", "/data")
+    assert jars.wanted_groups(tmp_path) == ["spark", "delta", "broker"]
+    assert set(jars.wanted_groups(tmp_path, jars.OPTIONAL)) == set(jars.GROUPS)
+    monkeypatch.setenv("SWITCHYARD_ROOT", "s3://bucket/path")
+    assert set(jars.wanted_groups(tmp_path)) == set(jars.GROUPS)
+    monkeypatch.delenv("SWITCHYARD_ROOT")
+    (tmp_path / "jars" / "s3").mkdir(parents=True)
+    assert set(jars.wanted_groups(tmp_path)) == set(jars.GROUPS)
+
+
+def test_jars_without_those_of_an_object_store_are_complete_until_these_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SWITCHYARD_ROOT", raising=False)
+    locked = [jar for jar in jars.read_lock() if jar.group not in jars.OPTIONAL]
+    for jar in locked:
+        (tmp_path / "jars" / jar.group).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "jars" / jar.group / jar.name).write_bytes(b"")
+    jars._mark_verified(tmp_path / "jars")
+    assert jars.is_complete(tmp_path)
+    assert not jars.is_complete(tmp_path, jars.OPTIONAL)
 
 
 def test_no_repository_is_named_unless_a_mirror_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,16 @@
+"""audits: what comparing the joined table with the batch join has found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from switchyard.health import LastAudit
+from switchyard.tables.store import Row
+
+
+def newest_audit(rows: Iterable[Row]) -> LastAudit | None:
+    last = max(rows, key=lambda row: row["at"], default=None)
+    if last is None:
+        return None
+    differences = sum(last[name] or 0 for name in ("missing", "extra", "unaccounted"))
+    return LastAudit(last["at"], last["generation"], differences)

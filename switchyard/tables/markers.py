@@ -1,0 +1,51 @@
+"""The transaction markers of an open table, kept up to date by what each new version adds to them.
+
+delta-rs looks through every entry since the last checkpoint of the log each time it is asked for one. On a disk that is
+cheap; in a bucket each entry is a request, and a writer asks many times for each batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from deltalake import DeltaTable
+
+from switchyard.tables.commits import MOST_COMMITS, read_markers
+from switchyard.tables.folders import Folder
+
+
+class Markers:
+    """Those of some application ids, at the version that the table is open at."""
+
+    def __init__(self, table: DeltaTable, folder: Folder, app_ids: Collection[str]) -> None:
+        self._table, self._folder, self._app_ids = table, folder, app_ids
+        self._version = -1
+        self._known: dict[str, int] = {}
+        # A driver's batches and its watch look from two threads.
+        self._lock = threading.Lock()
+
+    def get(self, app_id: str) -> int | None:
+        with self._lock:
+            self._advance(int(self._table.version()))
+            return self._known.get(app_id)
+
+    def _advance(self, version: int) -> None:
+        if version == self._version:
+            return
+        if self._version < 0 or not 0 < version - self._version <= MOST_COMMITS:
+            self._load(version)
+            return
+        for number in range(self._version + 1, version + 1):
+            found = read_markers(self._folder, number)
+            if found is None:
+                # The entry was cleaned up: the table was opened by a checkpoint of the log.
+                self._load(version)
+                return
+            self._known |= {app_id: number for app_id, number in found.items() if app_id in self._app_ids}
+        self._version = version
+
+    def _load(self, version: int) -> None:
+        found = {app_id: self._table.transaction_version(app_id) for app_id in self._app_ids}
+        self._known = {app_id: int(number) for app_id, number in found.items() if number is not None}
+        self._version = version

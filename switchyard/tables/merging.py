@@ -1,0 +1,80 @@
+"""Small files of a generation become few as they come, so that a reader never meets a day of them.
+
+Like the levels of a log-structured store: as many files of about one size as FAN_IN become one of the next size, until
+they are large enough for maintenance. Each row is written again once for each level, so the cost of a batch stays the
+same however long the stream runs, and the number of live files grows with the logarithm of the batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from switchyard.layout import Layout
+from switchyard.tables import files
+from switchyard.tables.compaction import LiveFile, list_files, replace_files
+from switchyard.tables.folders import Folder
+from switchyard.tables.schemas import SCHEMAS
+
+FAN_IN = 32
+SMALLEST_BYTES = 128 * 1024
+"""Up to here files are of one level: that of a single batch."""
+
+
+def level_of(size: int) -> int:
+    return 0 if size < SMALLEST_BYTES else 1 + int(math.log(size / SMALLEST_BYTES, FAN_IN))
+
+
+def choose_merges(live: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFile]]:
+    """Groups of files that become one each, the oldest first. Rows without an account stay among themselves."""
+    levels: dict[tuple[bool, int], list[LiveFile]] = defaultdict(list)
+    for file in sorted(live, key=lambda file: (file.written, file.path)):
+        if file.size < most_bytes / 2:
+            levels[file.lonely_rows > 0, level_of(file.size)].append(file)
+    groups = [_take_oldest(level, most_bytes) for level in levels.values() if _is_due(level, most_bytes)]
+    return [group for group in groups if len(group) > 1]
+
+
+def _is_due(level: Sequence[LiveFile], most_bytes: int) -> bool:
+    return len(level) >= FAN_IN or sum(file.size for file in level) >= most_bytes
+
+
+def _take_oldest(level: Sequence[LiveFile], most_bytes: int) -> list[LiveFile]:
+    """As many as fit into one file of the size that maintenance makes."""
+    taken: list[LiveFile] = []
+    size = 0
+    for file in level:
+        if taken and size + file.size > most_bytes:
+            break
+        taken.append(file)
+        size += file.size
+    return taken
+
+
+def merge_small(
+    layout: Layout, table: DeltaTable, name: str, generation: int, key: Sequence[str], most_bytes: int
+) -> int:
+    """Merges what is due in a table at hand; returns how many files went into others.
+
+    A file that somebody else has replaced meanwhile makes its group void, and nothing is lost: it is chosen anew later.
+    """
+    side = key[0].removesuffix("Partition") if name == "joined" else None
+    merged = 0
+    for group in choose_merges(list_files(table, generation, side), most_bytes):
+        folder = Folder.at(layout.table(name))
+        added = files.write_file(folder, generation, _read(folder, name, group, key), data_change=False)
+        if replace_files(layout, name, generation, group, [added]):
+            merged += len(group)
+        else:
+            folder.delete_file(added.path)
+    return merged
+
+
+def _read(folder: Folder, name: str, group: Sequence[LiveFile], key: Sequence[str]) -> pa.Table:
+    schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation"])
+    rows = pa.concat_tables([folder.read(file.path).select(schema.names).cast(schema) for file in group])
+    return rows.sort_by([(column, "ascending") for column in key])
