@@ -12,7 +12,7 @@
 | `rejects` | how many records of the last minutes were rejected |
 | `disk` | free space |
 | `swap` | a swap past its deadline |
-| `drivers` | drivers of generations that are over |
+| `drivers` | drivers of generations that are over, a spare driver that hangs |
 | `audit` | what the last audit of the active generation found |
 
 `heal` then settles what is due, ends drivers that hang or that nobody wants, and starts a run for an active generation

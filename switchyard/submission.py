@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from switchyard.clusters import elsewhere_conf
+
 CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,22 @@ class GenerationRequest:
     accounts_topic: str
     join_type: str
     start: str
+
+
+@dataclass(frozen=True)
+class Executors:
+    """What each driver asks a cluster for. Bounded: a swap needs room for two drivers at the same time."""
+
+    count: int = 2
+    cores: int = 1
+    memory: str = "1g"
+
+    def conf(self, master: str) -> dict[str, str]:
+        """A standalone master counts cores, the others count executors."""
+        sizes = {"spark.executor.cores": str(self.cores), "spark.executor.memory": self.memory}
+        if master.startswith("spark://"):
+            return sizes | {"spark.cores.max": str(self.count * self.cores)}
+        return sizes | {"spark.executor.instances": str(self.count)}
 
 
 def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list[str]:
@@ -44,19 +63,42 @@ def backfill_arguments(generation: int, kafka_properties: Path) -> list[str]:
     return ["--generation", str(generation), "--kafka-properties", str(kafka_properties)]
 
 
-def spark_conf(master: str, jars: Sequence[Path], archive: Path | None = None) -> dict[str, str]:
+def spark_conf(
+    master: str,
+    jars: Sequence[Path],
+    archive: Path | None = None,
+    store_jars: Sequence[Path] = (),
+    executors: Executors | None = None,
+    is_elsewhere: bool = False,
+    java_options: str = "",
+) -> dict[str, str]:
     """What must be fixed before the session exists; the job's session builder sets the rest.
 
-    On one machine the jars are on the class path of the only JVM, where its class archive can hold them too.
+    Where the driver runs on this machine, the jars are on its class path, where its class archive can hold them too.
+    Those of an object store are not: an archive is of no use when the class path does not begin as it did for the
+    archive. Executors get all of them from the driver. One that runs elsewhere finds its own.
     """
-    if not master.startswith("local"):
-        return {"spark.jars": ",".join(map(str, jars))}
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        CLASS_PATH: ":".join(map(str, jars)),
-    }
-    return conf | ({JAVA_OPTIONS: f"-XX:SharedArchiveFile={archive}"} if archive else {})
+    if is_elsewhere:
+        return (executors or Executors()).conf(master) | elsewhere_conf([*jars, *store_jars])
+    conf = {CLASS_PATH: ":".join(map(str, jars))}
+    if is_local(master):
+        conf |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    else:
+        conf |= (executors or Executors()).conf(master)
+    if fetched := [*([] if is_local(master) else jars), *store_jars]:
+        conf["spark.jars"] = ",".join(map(str, fetched))
+    options = [java_options] * bool(java_options) + [f"-XX:SharedArchiveFile={archive}"] * bool(archive)
+    return conf | ({JAVA_OPTIONS: " ".join(options)} if options else {})
+
+
+def is_local(master: str) -> bool:
+    """Driver and executors in one process."""
+    return master.startswith("local")
+
+
+def bind_environment(master: str) -> dict[str, str]:
+    """On one machine everything listens on loopback; the address of Spark's UI can be set in no other way."""
+    return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}
 
 
 def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -> dict[str, str]:
@@ -69,5 +111,9 @@ def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -
         "PYSPARK_DRIVER_PYTHON": str(python),
         "JAVA_HOME": str(java_home),
         "PATH": f"{python.parent}:{base.get('PATH', '')}",
+        # Else each thread that calls RocksDB may keep what it frees for itself.
+        "MALLOC_ARENA_MAX": "2",
+        # The other pools of Arrow keep what was freed, for good.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
         "PYTHONUNBUFFERED": "1",
     }

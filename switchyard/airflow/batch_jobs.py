@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,13 +16,21 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from switchyard.clusters import require_provider
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
-from switchyard.submission import submit_environment
+from switchyard.submission import bind_environment, submit_environment
+
+HAS_KUBERNETES = find_spec("airflow.providers.cncf") is not None
 
 
 class JobSubmitHook(SparkSubmitHook):
     """The provider's hook, told how jobs are submitted here as soon as it knows its master."""
+
+    def _resolve_connection(self) -> dict[str, Any]:
+        connection: dict[str, Any] = super()._resolve_connection()
+        require_provider(str(connection["master"]), HAS_KUBERNETES)
+        return connection
 
     @property
     def master(self) -> str:
@@ -29,6 +38,7 @@ class JobSubmitHook(SparkSubmitHook):
 
     def apply_conf(self, conf: dict[str, str]) -> None:
         self._conf = {**conf, **self._conf}
+        self._env_vars = {**bind_environment(self.master), **(self._env_vars or {})}
 
 
 class BatchJobOperator(SparkSubmitOperator):
@@ -70,9 +80,11 @@ class BatchJobOperator(SparkSubmitOperator):
             conf=self.conf,
             conn_id=self._conn_id,
             driver_memory=settings.driver_memory,
+            # What it finds comes back in a file, so the driver is here whatever the connection says.
+            deploy_mode="client",
             name=f"switchyard-{Path(self.application).stem}",
             application_args=arguments,
             env_vars=submit_environment(os.environ, Path(sys.executable), find_java().path),
         )
-        hook.apply_conf(job_conf(hook.master))
+        hook.apply_conf(job_conf(settings, hook.master))
         return hook

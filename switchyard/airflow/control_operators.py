@@ -53,7 +53,12 @@ class CommandOperator(BaseOperator):
         super().__init__(outlets=[SWAPS], **options)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        settled, run = self.work(load_settings(), read_kafka(), context)
+        settings, kafka = load_settings(), read_kafka()
+        settled, run = self.work(settings, kafka, context)
+        if run is None and settings.spare:
+            from switchyard.airflow.spare_orders import find_unowned
+
+            run = find_unowned(settings)
         if run is not None and context["ti"].get_dr_count(dag_id=GENERATION_DAG, run_ids=[run.run_id]):
             self.log.info("Run %s is there already; its driver is on its way.", run.run_id)
             run = None
@@ -63,8 +68,17 @@ class CommandOperator(BaseOperator):
             self.log.info("Settled or started: %s", settled)
             context["outlet_events"][SWAPS].add(SWAPS_ASSET, extra=settled)
         if run is not None:
+            self._use_spare(settings, kafka, run)
             self._start(run, context)
         return settled
+
+    def _use_spare(self, settings: Settings, kafka: Mapping[str, str], run: Run) -> None:
+        """A spare driver begins at once; the run that is started now finds it and is its owner from then on."""
+        if settings.spare:
+            from switchyard.airflow.spare_orders import give_early
+
+            if give_early(settings, kafka, run):
+                self.log.info("The spare driver works for generation %s already.", run.conf["generation"])
 
     def _start(self, run: Run, context: Context) -> None:
         context["ti"].xcom_push(key=RUN_ID_KEY, value=run.run_id)

@@ -33,6 +33,7 @@ SWAPS = AssetAlias("switchyard_swap_events", group="switchyard")
 
 GENERATION_DAG = "switchyard_generation"
 KAFKA_CONNECTION = "kafka_default"
+SPARK_CONNECTION = "spark_default"
 
 MOMENT = r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?"
 START_PATTERN = rf"^(latest|earliest|resume|{MOMENT})$"

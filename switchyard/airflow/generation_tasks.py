@@ -116,6 +116,13 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
         tell_of_active(settings, book, admitted.swap_id, text, "ERROR")
 
 
+def is_under_way(settings: Settings, admitted: Admitted) -> bool:
+    """Whether the swap of a run has no outcome yet."""
+    from switchyard.stories import open_book
+
+    return admitted.swap_id not in open_book(settings.layout).ledger().outcomes
+
+
 def is_killed(exit_code: int) -> bool:
     """Ended by a signal, as the process itself or a shell around it reports it."""
     return exit_code < 0 or exit_code > 128

@@ -1,4 +1,4 @@
-"""Brings Airflow's database and connections to where `switchyard up` needs them, in one process.
+"""Brings Airflow's database, connections and first user to where `switchyard up` needs them, in one process.
 
 Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays, but for
 `kafka_default` where SWITCHYARD_KAFKA_PROPERTIES names a file: then that is what counts.
@@ -13,6 +13,7 @@ from airflow.utils import db
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from switchyard.local.airflow import ensure_password
 from switchyard.local.kafka_settings import kafka_of_settings
 from switchyard.settings import Settings, load_settings
 
@@ -47,8 +48,10 @@ def ensure_connections(settings: Settings) -> None:
 
 
 def main() -> None:
+    settings = load_settings()
+    ensure_password(settings.workspace)
     db.upgradedb()
-    ensure_connections(load_settings())
+    ensure_connections(settings)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ LOOK_SECONDS = 2.0
 class Pulse:
     """Whether the process whose pid is in a file, and who touches it now and then, is alive.
 
-    What is in the file at the beginning belongs to somebody who was there before.
+    What is in the file at the beginning belongs to somebody who was there before, unless the pid is known.
     """
 
-    def __init__(self, path: Path, starting_seconds: float, hung_seconds: float) -> None:
+    def __init__(self, path: Path, starting_seconds: float, hung_seconds: float, pid: int | None = None) -> None:
         self._path = path
+        self._pid = pid
         self._starting_seconds = starting_seconds
         self._hung_seconds = hung_seconds
         self._earlier = self._read()
@@ -35,7 +36,7 @@ class Pulse:
         seen = self._read()
         if self._changed_at is None:
             self._changed_at = now
-        if seen is not None and seen != self._last and seen[0] != self._earlier_owner:
+        if seen is not None and seen != self._last and self._is_own(seen[0]):
             is_same = self._last is not None and seen[0] == self._last[0]
             self._touches = self._touches + 1 if is_same else 0
             self._last, self._changed_at = seen, now
@@ -44,9 +45,10 @@ class Pulse:
         silence = now - self._changed_at
         return silence if silence > allowed else None
 
-    @property
-    def _earlier_owner(self) -> str | None:
-        return self._earlier[0] if self._earlier else None
+    def _is_own(self, pid: str) -> bool:
+        if self._pid is not None:
+            return pid == str(self._pid)
+        return self._earlier is None or pid != self._earlier[0]
 
     def _read(self) -> tuple[str, int] | None:
         try:

@@ -22,6 +22,8 @@ from switchyard.settings import Settings
 USER = "admin"
 AUTH_MANAGER = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
 
+DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+
 # The log servers are left out: the API server reads the log files of this machine itself.
 COMPONENTS: dict[str, tuple[str, ...]] = {
     "api-server": ("api-server",),
@@ -58,13 +60,14 @@ def airflow_environment(
         "CORE__AUTH_MANAGER": AUTH_MANAGER,
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(password_file(workspace)),
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{workspace.airflow / 'airflow.db'}",
         "API__HOST": "127.0.0.1",
         "API__PORT": str(settings.airflow_port),
         "API__BASE_URL": airflow_url(settings),
         "API__WORKERS": "1",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "20",
         "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        # A file that has changed is parsed at once all the same; the default of 30 s is a fifth of a core for nothing.
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
         "LOGGING__BASE_LOG_FOLDER": str(workspace.airflow / "logs"),
         # A scheduler that was killed leaves its tasks behind; find them within half a minute, not five.
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
@@ -74,11 +77,10 @@ def airflow_environment(
         "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "5",
         # A swap is two runs one after the other: what they wait for the scheduler is part of its time.
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
-        "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "switchyard.airflow.sqlite.CONNECT_ARGS",
         # Nobody takes over the bell of a triggerer that was killed before this time is over.
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
         "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-        "USAGE_DATA_COLLECTION__ENABLED": "False",
+        **({} if names_database(inherited) else _sqlite(workspace)),
     }
     return (
         inherited
@@ -95,6 +97,21 @@ def airflow_environment(
         }
         | ({"SWITCHYARD_KAFKA_PROPERTIES": str(kafka.absolute())} if (kafka := settings.kafka_properties) else {})
     )
+
+
+def names_database(environment: Mapping[str, str]) -> bool:
+    """Whether Airflow is told of another database: by its address, a command that prints it, or a secret's name."""
+    if any(environment.get(f"{DATABASE}{kind}") for kind in ("_CMD", "_SECRET")):
+        return True
+    # The second one is what Airflow itself tells a task, so that it asks no database.
+    return not environment.get(DATABASE, "sqlite").startswith(("sqlite", "airflow-db-not-allowed"))
+
+
+def _sqlite(workspace: Workspace) -> dict[str, str]:
+    return {
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{workspace.airflow / 'airflow.db'}",
+        "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "switchyard.airflow.sqlite.CONNECT_ARGS",
+    }
 
 
 def _prepend(first: str, rest: str) -> str:
@@ -148,10 +165,14 @@ def read_password(workspace: Workspace) -> str:
 
 
 def start_initialise(settings: Settings, log: Path) -> subprocess.Popen[bytes] | None:
-    """Database and connections, in one process, to run while the broker starts; None when all is done."""
+    """Database and connections, in one process, to run while the broker starts; None when all is done.
+
+    A database of one's own is always looked at: nothing here shows whether it is still the one that was prepared.
+    """
     ensure_keys(settings.workspace)
     ensure_password(settings.workspace)
-    if _stamp_file(settings).exists() and _stamp_file(settings).read_text() == _stamp(settings):
+    is_elsewhere = names_database(os.environ)
+    if not is_elsewhere and has_database(settings) and _stamp_file(settings).read_text() == _stamp(settings):
         return None
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -178,6 +199,11 @@ def finish_initialise(
     _stamp_file(settings).write_text(_stamp(settings))
 
 
+def has_database(settings: Settings) -> bool:
+    """Whether an Airflow has been set up here, in whatever database."""
+    return _stamp_file(settings).exists()
+
+
 def _stamp_file(settings: Settings) -> Path:
     return settings.workspace.airflow / "initialised"
 
@@ -186,4 +212,5 @@ def _stamp(settings: Settings) -> str:
     """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
     file = settings.kafka_properties.stat() if settings.kafka_properties else None
     login = f" {file.st_mtime_ns} {file.st_size}" if file else ""
-    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login}"
+    database = " elsewhere" if names_database(os.environ) else ""
+    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login}{database}"

@@ -12,15 +12,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from switchyard.errors import SwitchyardError
+from switchyard.health import describe_spares, find_useless_spares
+from switchyard.inspection import look, see_drivers
 from switchyard.kafka.topics import TopicReader
 from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
-from switchyard.local.jars import broker_jars, delta_jars, spark_jars
+from switchyard.local.jars import broker_jars, delta_jars, object_store_jars, spark_jars
 from switchyard.local.java import find_java
 from switchyard.local.kafka_settings import find_kafka
 from switchyard.local.state import find_supervisor
+from switchyard.object_store import is_on_object_store
 from switchyard.overview import describe_status
 from switchyard.settings import Settings
+from switchyard.tables.proof import prove_commits
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import has_table
 
@@ -42,6 +46,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _guard("java", lambda: f"Java {find_java().version} in {find_java().path}")
     yield _guard("jars", lambda: f"{len(spark_jars() + delta_jars())} for Spark, {len(broker_jars())} for the broker")
     yield _guard("disk", lambda: _disk(settings))
+    if is_on_object_store(settings.root):
+        yield _guard("object store", lambda: _object_store(settings))
     yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", running)
     if settings.kafka_bootstrap is None:
         yield _port("kafka port", settings.kafka_port, "SWITCHYARD_KAFKA_PORT", running)
@@ -52,6 +58,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _guard("airflow", lambda: _airflow(settings))
     yield _guard("tables", lambda: _tables(settings))
     yield _generation(settings)
+    if settings.spare:
+        yield _spare(settings)
 
 
 def _guard(check: str, look: Callable[[], str]) -> Finding:
@@ -80,6 +88,11 @@ def _disk(settings: Settings) -> str:
     return f"{free:.0f} GiB free at {folder}"
 
 
+def _object_store(settings: Settings) -> str:
+    prove_commits(settings.layout)
+    return f"{settings.root} refuses one of two commits of the same version; {len(object_store_jars())} jars for Spark"
+
+
 def _port(check: str, port: int, setting: str, running: bool) -> Finding:
     is_free = loopback.is_free(port)
     if running:
@@ -90,19 +103,23 @@ def _port(check: str, port: int, setting: str, running: bool) -> Finding:
 
 def _broker(settings: Settings) -> str:
     kafka = find_kafka(settings)
-    host, _, port = kafka["bootstrap.servers"].split(",")[0].rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), 3).close()
-    except (OSError, ValueError):
-        raise SwitchyardError(
-            f"no broker answers at {settings.bootstrap}: start it, or set SWITCHYARD_KAFKA_BOOTSTRAP"
-        ) from None
+    if not any(_answers(address) for address in kafka["bootstrap.servers"].split(",")):
+        raise SwitchyardError(f"no broker answers at {settings.bootstrap}: start it, or set SWITCHYARD_KAFKA_BOOTSTRAP")
     topics = (settings.users_topic, settings.accounts_topic)
     with TopicReader(kafka) as reader:
         for topic in topics:
             reader.require_readable(topic)
         counts = {topic: len(reader.partitions(topic)) for topic in topics}
     return f"{settings.bootstrap}, partitions: " + ", ".join(f"{topic} {count}" for topic, count in counts.items())
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 3).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _airflow(settings: Settings) -> str:
@@ -124,3 +141,11 @@ def _generation(settings: Settings) -> Finding:
     number = f"generation {status['generation']}: " if "generation" in status else ""
     remedy = "" if status["healthy"] else "open the run of switchyard_generation in Airflow and read its log"
     return Finding("generation", status["healthy"], f"{number}{status['reason']}", remedy)
+
+
+def _spare(settings: Settings) -> Finding:
+    """That there is none is normal during a swap; one that hangs is ended by health."""
+    sight = see_drivers(look(settings), settings, {})
+    is_well = not find_useless_spares(sight, settings.limits)
+    remedy = "" if is_well else "it hangs: see the log of switchyard_spare; switchyard_health ends it"
+    return Finding("spare", is_well, describe_spares(sight), remedy)

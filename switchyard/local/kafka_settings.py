@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client import client_properties, read_properties
-from switchyard.local.airflow import airflow_environment
+from switchyard.local.airflow import airflow_environment, has_database, names_database
 from switchyard.settings import Settings
 
 ASK_SECONDS = 60.0
@@ -43,7 +44,7 @@ def ask_airflow(settings: Settings) -> dict[str, str] | None:
 
     Asked in a process of its own, as importing Airflow takes seconds; what it answers stays between the two.
     """
-    if not (settings.workspace.airflow / "airflow.db").exists():
+    if not has_database(settings) and not names_database(os.environ):
         return None
     try:
         answer = subprocess.run(

@@ -22,8 +22,11 @@ def list_pids() -> list[int]:
 
 
 def members(sessions: Iterable[int]) -> list[int]:
-    """Living processes of these sessions. One that has ended and only waits to be reaped does not count."""
-    wanted = set(sessions)
+    """Living processes of these sessions. One that has ended and only waits to be reaped does not count.
+
+    Sessions 0 and 1 are the system's: whoever was not given a session of its own is in one of them.
+    """
+    wanted = {session for session in sessions if session > 1}
     return [pid for pid in list_pids() if session_of(pid) in wanted and not is_zombie(pid)]
 
 

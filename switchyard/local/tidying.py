@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 from switchyard.layout import Workspace
@@ -36,9 +37,11 @@ def tidy(workspace: Workspace, now: datetime, keep_logs: timedelta, dry_run: boo
         for path in [*secrets, *pids, *old]:
             path.unlink(missing_ok=True)
         _remove_empty_folders(workspace.airflow / "logs", now - keep_logs)
-        for folder in old_job_folders(workspace, now - JOB_FOLDERS_AFTER):
+        before = now - JOB_FOLDERS_AFTER
+        for folder in [*old_job_folders(workspace, before), *left_spare_folders(workspace, before)]:
             shutil.rmtree(folder, ignore_errors=True)
-    long = [path for path in (*workspace.process_logs.glob("*.log"), *workspace.broker.glob("*.log")) if _is_long(path)]
+    logs = [folder.glob("*.log") for folder in (workspace.process_logs, workspace.broker)]
+    long = [path for path in chain(*logs, workspace.spares.glob("*/*.log")) if _is_long(path)]
     for path in long:
         freed += shorten_log(path) if not dry_run else path.stat().st_size
     return Tidied(len(secrets), len(pids), len(old) + len(long), freed)
@@ -68,6 +71,16 @@ def dead_pid_files(workspace: Workspace) -> list[Path]:
 
 def old_job_folders(workspace: Workspace, before: datetime) -> list[Path]:
     return [path for path in workspace.run.glob("job-*") if path.is_dir() and _is_older(path, before)]
+
+
+def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
+    """Of drivers that are gone. One that a generation has taken lives in its folder for as long as the generation."""
+    commands = [processes.read_command(pid) for pid in drivers.find_drivers(workspace)]
+    return [
+        path
+        for path in workspace.spares.glob("spare-*")
+        if _is_older(path, before) and not any(str(path) in command for command in commands)
+    ]
 
 
 def old_task_logs(workspace: Workspace, before: datetime) -> Iterator[Path]:

@@ -62,7 +62,8 @@ def _fill_topics(settings: Settings) -> None:
 def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:
     """As every driver runs, with an order to its JVM to write the archive at its end."""
     write_properties(properties, {"bootstrap.servers": settings.bootstrap})
-    conf = spark_conf("local[2]", jars.spark_jars()) | {JAVA_OPTIONS: f"-XX:ArchiveClassesAtExit={archive}"}
+    options = f"{settings.driver_java_options} -XX:ArchiveClassesAtExit={archive}"
+    conf = spark_conf("local[2]", jars.spark_jars()) | {JAVA_OPTIONS: options}
     request = GenerationRequest(1, settings.users_topic, settings.accounts_topic, "left", "earliest")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")}
     environment |= submit_environment(environment, Path(sys.executable), find_java().path)

@@ -16,7 +16,7 @@ from types import FrameType
 from switchyard.errors import SwitchyardError
 from switchyard.local import airflow, drivers, loopback, sessions
 from switchyard.local.installation import sweep
-from switchyard.local.jars import broker_jars, spark_jars
+from switchyard.local.jars import broker_jars, object_store_jars, spark_jars
 from switchyard.local.java import find_java
 from switchyard.local.kafka_settings import kafka_of_settings
 from switchyard.local.state import (
@@ -27,7 +27,9 @@ from switchyard.local.state import (
     state_file,
     supervisor_arguments,
 )
+from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
+from switchyard.tables.proof import prove_commits
 
 LEAST_FREE_BYTES = 1 << 30
 STOP_SECONDS = 120.0
@@ -75,6 +77,9 @@ def check_machine(settings: Settings) -> None:
     kafka_of_settings(settings)
     find_java()
     spark_jars()
+    if is_on_object_store(settings.root):
+        object_store_jars()
+        prove_commits(settings.layout)
     workspace.run.mkdir(parents=True, exist_ok=True)
     workspace.process_logs.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(workspace.home).free

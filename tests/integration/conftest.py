@@ -42,6 +42,7 @@ class Stack:
             "SWITCHYARD_READY_DEADLINE_SECONDS": str(self.settings.ready_deadline_seconds),
             "SWITCHYARD_HUNG_SECONDS": str(self.settings.hung_seconds),
             "SWITCHYARD_DRIVER_MEMORY": "1g",
+            "SWITCHYARD_SPARE": str(self.settings.spare),
             # Nothing here lives long enough to be spared: maintenance meets files that the stream has just written.
             "SWITCHYARD_COMPACT_AFTER_MINUTES": "0",
             # Several drivers share two cores here: fewer batches leave more for the one that starts.

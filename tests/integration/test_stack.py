@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from switchyard.exposition import CONTENT_TYPE
 from switchyard.local import airflow_api
 from switchyard.local.airflow import read_password
 from switchyard.local.kafka_settings import ask_airflow
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swaps import Event
 from switchyard.tables.book import DeltaBook
+from tests.exposition import parse
 from tests.integration.conftest import DAG_ID, MESSAGES_BEFORE_BOOT, Stack
 from tests.waiting import eventually
 
@@ -76,7 +78,7 @@ def test_a_second_up_on_the_same_root_is_refused(stack: Stack) -> None:
 
 
 def test_everything_behind_the_login_needs_it(stack: Stack) -> None:
-    for path in ("/api/v2/dags", f"/api/v2/dags/{DAG_ID}/dagRuns"):
+    for path in ("/api/v2/dags", f"/api/v2/dags/{DAG_ID}/dagRuns", "/switchyard/metrics"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{stack.settings.airflow_port}{path}", timeout=10)
         with refused.value as answer:
@@ -88,6 +90,19 @@ def test_actions_of_many_at_once_do_not_wait_for_each_other(stack: Stack, monkey
     monkeypatch.setattr(airflow_api, "PATIENCE_SECONDS", 0.0)
     with ThreadPoolExecutor(8) as people:
         list(people.map(lambda _: stack.api.set_paused(DAG_ID, False), range(160)))
+
+
+def test_prometheus_gets_the_figures_with_a_token(stack: Stack) -> None:
+    url = f"http://127.0.0.1:{stack.settings.airflow_port}/switchyard/metrics"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {stack.api._bearer()}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.headers["Content-Type"] == CONTENT_TYPE
+        shown = parse(answer.read().decode())
+    status = stack.status()
+    assert shown["switchyard_healthy"].value() == 1
+    assert shown["switchyard_active_generation"].value() == status["generation"]
+    assert shown["switchyard_records_read_total"].value(generation=str(status["generation"]), topic="users") > 0
+    assert shown["switchyard_table_rows"].value(table="joined") > 0
 
 
 def test_killed_driver_is_retried_on_its_checkpoint(stack: Stack, spark: SparkSession) -> None:
@@ -137,19 +152,3 @@ def test_the_command_line_sees_the_connection_as_a_person_has_edited_it(stack: S
         assert ask_airflow(stack.settings) == {**extra, "client.id": "edited"}
     finally:
         edit(extra)
-
-
-def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spark: SparkSession) -> None:
-    before = stack.status()
-    assert stack.run("down").returncode == 0
-    assert stack.processes() == []
-    eventually(lambda: stack.run("status").returncode == 1, 30, 1)
-    assert "nothing is running" in stack.run("down").stdout
-    again = stack.run("up", "--detach", "--no-demo")
-    assert again.returncode == 0, again.stdout + again.stderr
-    stack.run("demo", "--seconds", "2", "--rate", "50")
-    status = eventually(
-        lambda: (now := stack.status())["healthy"] and now["batchId"] > before["batchId"] and now, 60, 1
-    )
-    assert status["generation"] == before["generation"]
-    assert_clean(stack, spark)

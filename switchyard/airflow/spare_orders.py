@@ -1,0 +1,116 @@
+"""Orders for the spare driver. The task that has accepted a swap gives one before the run of the generation has even
+started; the task `stream` of that run adopts the driver, or gives an order itself. Nothing that is wrong with a spare
+may harm a swap: then a driver is started as without one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from switchyard.errors import InputError
+from switchyard.settings import Settings
+from switchyard.submission import GenerationRequest
+
+if TYPE_CHECKING:
+    from switchyard.airflow.submit import GenerationSubmitHook
+    from switchyard.local.kept_process import KeptProcess
+    from switchyard.spares import Order
+    from switchyard.upkeep import Run
+
+log = logging.getLogger(__name__)
+
+
+def give_order(settings: Settings, hook: GenerationSubmitHook, kafka: Mapping[str, str], order: Order) -> bool:
+    """Whether a spare works on the order now."""
+    from switchyard.kafka.security import TOKEN_URL
+    from switchyard.local.taking import take_spare
+
+    if not settings.spare or not hook.is_on_this_machine:
+        return False
+    try:
+        stamp = hook.stamp(settings, kafka.get(TOKEN_URL, ""))
+        return take_spare(settings.workspace, order, stamp, log.warning) is not None
+    except (OSError, ValueError) as error:
+        log.warning("The spare driver could not be taken: %s", type(error).__name__)
+        return False
+
+
+def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
+    """The order for the generation of a run that does not exist yet; once for each swap."""
+    from switchyard.airflow.submit import build_driver_hook
+    from switchyard.kafka.client import write_properties
+    from switchyard.local.taking import has_offer, has_taken
+    from switchyard.spares import Order
+
+    swap_id, workspace = str(run.conf["swap_id"]), settings.workspace
+    if has_taken(workspace, swap_id) or not has_offer(workspace):
+        return False
+    request = _request_of(run)
+    properties = workspace.kafka_properties(request.generation, os.getpid())
+    write_properties(properties, kafka)
+    is_taken = False
+    try:
+        hook = build_driver_hook(settings, "switchyard-spare", [], workspace.driver_pid(request.generation))
+        order = Order(request=request, kafkaProperties=properties, swapId=swap_id)
+        is_taken = give_order(settings, hook, kafka, order)
+        return is_taken
+    except InputError as error:
+        log.warning("No driver can be started: %s", error)
+        return False
+    finally:
+        # The driver reads it when it begins; the task that adopts the driver removes it.
+        if not is_taken:
+            properties.unlink(missing_ok=True)
+
+
+def _request_of(run: Run) -> GenerationRequest:
+    conf = run.conf
+    names = ("users_topic", "accounts_topic", "join_type", "start")
+    return GenerationRequest(int(conf["generation"]), *(str(conf[name]) for name in names))
+
+
+def find_unowned(settings: Settings) -> Run | None:
+    """The run of a driver that nobody has adopted: whoever gave it its order may have died before starting the run."""
+    from switchyard.local.taking import list_unowned
+    from switchyard.stories import open_book
+    from switchyard.upkeep import run_of
+
+    orders = list_unowned(settings.workspace)
+    ledger = open_book(settings.layout).ledger() if orders else None
+    requests = [ledger.find(order.swapId) for order in orders] if ledger else []
+    return next((run_of(ledger, request) for request in requests if ledger and request), None)
+
+
+def adopt(settings: Settings, swap_id: str) -> KeptProcess | None:
+    """The driver that works for a swap and that no task follows yet."""
+    from switchyard.local.taking import adopt_taken
+
+    try:
+        return adopt_taken(settings.workspace, swap_id)
+    except (OSError, ValueError) as error:
+        log.warning("The spare driver of this swap could not be adopted: %s", type(error).__name__)
+        return None
+
+
+def driver_pid(spare: KeptProcess | None) -> int | None:
+    """The Python process of a driver that was a spare: it may have announced itself before its task has begun."""
+    if spare is None:
+        return None
+    from switchyard.local.hand_over import HandOver
+
+    claim = HandOver(spare.folder).read_claim()
+    return claim.pid if claim else None
+
+
+def release(spare: KeptProcess | None) -> None:
+    """Removes the folder of a driver that has ended, and the Kafka settings that it was given."""
+    if spare is None or spare.returncode is None:
+        return
+    from switchyard.local.hand_over import HandOver
+
+    order = HandOver(spare.folder).read_order()
+    if order is not None:
+        order.kafkaProperties.unlink(missing_ok=True)
+    spare.forget()

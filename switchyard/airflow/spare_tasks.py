@@ -1,0 +1,154 @@
+"""The task that keeps a spare driver: starts it, looks after it until a generation has taken it, and ends.
+
+Only a spare that nobody has claimed is ended from here: of a claim and an end exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException, AirflowSkipException
+
+from switchyard.airflow.connection import read_kafka
+from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitHook, build_driver_hook
+from switchyard.airflow.watchdog import Pulse, watching
+from switchyard.layout import PROJECT
+from switchyard.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from switchyard.local.hand_over import HandOver
+    from switchyard.local.kept_process import KeptProcess
+
+LOOK_SECONDS = 0.5
+QUIET_SECONDS = 1.0
+STAMP_SECONDS = 30.0
+NO_GENERATION = 0
+SOON = timedelta(seconds=1)
+# Where drivers run on other machines there can be none here; somebody may change the connection.
+LATER = timedelta(minutes=10)
+
+
+class SpareOperator(SparkSubmitOperator):
+    """One spare driver, from its start until somebody takes it."""
+
+    ui_color = "#e8e3d5"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(application=str(PROJECT / "jobs" / "spare_driver.py"), name="switchyard-spare", **options)
+        self._hand_over: HandOver | None = None
+        self._process: KeptProcess | None = None
+        self._was_ended = False
+
+    def execute(self, context: Context) -> str:  # type: ignore[override]
+        from switchyard.kafka.client import write_properties
+        from switchyard.kafka.security import TOKEN_URL
+        from switchyard.local.hand_over import HandOver
+        from switchyard.local.taking import end_spares
+
+        settings = load_settings()
+        if not settings.spare:
+            raise AirflowSkipException("SWITCHYARD_SPARE is off: no spare driver is wanted.")
+        kafka = read_kafka()
+        token_url = kafka.get(TOKEN_URL, "")
+        hook = build_driver_hook(settings, self.name, [], settings.workspace.spares)
+        if not hook.is_on_this_machine:
+            self.log.info("Drivers run in cluster mode, on other machines: no spare driver can wait here.")
+            self._try_again(LATER)
+        self._wait_until_quiet(settings)
+        if ended := end_spares(settings.workspace):
+            self.log.info("Ended what an earlier try has left: %s", ", ".join(ended))
+        hand_over = HandOver.create(settings.workspace, hook.stamp(settings, token_url))
+        properties = settings.workspace.kafka_properties(NO_GENERATION, os.getpid())
+        hook = build_driver_hook(settings, self.name, _arguments(hand_over, properties), hand_over.pulse)
+        write_properties(properties, kafka)
+        try:
+            return self._keep(settings, hook, hand_over, token_url)
+        finally:
+            properties.unlink(missing_ok=True)
+
+    def on_kill(self) -> None:
+        """The base class would end whatever it has submitted; one that a generation has taken is not this task's."""
+        if self._end_unless_taken():
+            self.log.info("The spare driver is ended.")
+
+    def _keep(self, settings: Settings, hook: GenerationSubmitHook, hand_over: HandOver, token_url: str) -> str:
+        with hand_over.owned():
+            self._hand_over, self._process = hand_over, start(hook, self.application, hand_over)
+            pulse = Pulse(hand_over.pulse, settings.ready_deadline_seconds, settings.hung_seconds)
+            with watching(pulse, self._end_hung):
+                self._look_after(settings, hook, token_url)
+        order = hand_over.read_order()
+        if order is not None:
+            # The start of the next run would take from the swap that this spare works for.
+            self._wait_until_quiet(settings)
+            return f"generation {order.request.generation} has taken the spare driver"
+        was_ended, code = self._was_ended or hand_over.is_claimed, self._process.returncode
+        hand_over.remove()
+        if was_ended or code == STOPPED_EXIT_CODE:
+            self.log.info("The spare driver was ended (code %s) and is replaced.", code)
+            self._try_again(SOON)
+        raise AirflowException(f"The spare driver ended by itself, with code {code}.{hook._submit_log_tail}")
+
+    def _look_after(self, settings: Settings, hook: GenerationSubmitHook, token_url: str) -> None:
+        """Until it is taken or has ended."""
+        if self._hand_over is None or self._process is None:
+            return
+        stamp, checked = self._hand_over.read_stamp(), time.monotonic()
+        while True:
+            has_ended = self._process.poll() is not None
+            hook.show(self._process)
+            if has_ended or self._hand_over.read_order() is not None:
+                return
+            if time.monotonic() - checked > STAMP_SECONDS:
+                checked = time.monotonic()
+                if hook.stamp(settings, token_url) != stamp:
+                    self.log.info("Code, jars or settings have changed since it was started.")
+                    self._end_unless_taken()
+            time.sleep(LOOK_SECONDS)
+
+    def _end_hung(self, silence_seconds: float) -> None:
+        if self._end_unless_taken():
+            self.log.warning("The spare driver was silent for %.0f s and is ended.", silence_seconds)
+
+    def _end_unless_taken(self) -> bool:
+        if self._hand_over is None or self._process is None or self._hand_over.is_claimed:
+            return False
+        if self._hand_over.read_offer() is not None and not self._hand_over.claim():
+            return False
+        self._was_ended = True
+        self._process.end()
+        return True
+
+    def _wait_until_quiet(self, settings: Settings) -> None:
+        from switchyard.spares import may_warm_up
+        from switchyard.stories import open_book
+
+        book, is_told = open_book(settings.layout), False
+        while not may_warm_up(book.ledger(), book.standing()):
+            if not is_told:
+                self.log.info("A swap is under way, or nothing is active yet: the spare driver is started after it.")
+                is_told = True
+            time.sleep(QUIET_SECONDS)
+
+    def _try_again(self, after: timedelta) -> None:
+        """Not a failure, so it costs no retry."""
+        raise AirflowRescheduleException(datetime.now(UTC) + after) from None  # type: ignore[no-untyped-call]
+
+
+def _arguments(hand_over: HandOver, properties: Path) -> list[str]:
+    return ["--spare", str(hand_over.folder), "--kafka-properties", str(properties)]
+
+
+def start(hook: GenerationSubmitHook, application: str, hand_over: HandOver) -> KeptProcess:
+    """As the hook submits, but with the output in a file: whoever takes the spare reads on there."""
+    from switchyard.local.kept_process import KeptProcess, start_kept
+
+    command = hook._build_spark_submit_command(application)
+    started = start_kept(hand_over.folder, command, {**os.environ, **(hook._env or {})})
+    return KeptProcess(hand_over.folder, started.pid)

@@ -1,0 +1,162 @@
+"""The rehearsal of a spare driver: the stream, the sink and the data gate, in a throw-away folder.
+
+It loads and compiles what a generation needs, and proves that this driver can do the work: on the newest records of the
+active topics, or on made-up ones when there are none or the broker does not answer. It happens in the session of the
+generation: what a session makes when it is first used is made then. Queries of their own names and places share nothing
+else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from switchyard.errors import SwitchyardError
+from switchyard.generations import GenerationSpec
+from switchyard.kafka.client import to_java
+from switchyard.kafka.topics import TopicReader
+from switchyard.offsets import Offsets, count_records, has_reached
+from switchyard.settings import Settings
+from switchyard.stories import open_book
+from switchyard.stream.gate import Verdict, examine
+from switchyard.stream.query import batch_rows, generation_rows
+from switchyard.stream.runner import BatchRunner
+from switchyard.swaps import Target
+from switchyard.tables.logs import tell
+from switchyard.tables.writer import claim_attempt
+
+BATCHES = 3
+BATCH_RECORDS = 40
+NEWEST_RECORDS, NEWEST_BATCH_RECORDS = 400, 50
+"""How many records of each active topic are read, and how many of them in a batch."""
+USERS, OWNERS = 17, 11
+"""How many people are made up, and how many of them have an account."""
+MOST_SECONDS = 90.0
+# All of them are compared, whatever the setting says.
+GATE_RECORDS = 100_000
+MADE_UP = GenerationSpec(
+    generation=1,
+    usersTopic="users",
+    accountsTopic="accounts",
+    joinType="left",
+    start="earliest",
+    startOffsets={"users": {0: 0}, "accounts": {0: 0}},
+    readyOffsets={topic: {0: BATCHES * BATCH_RECORDS} for topic in ("users", "accounts")},
+    requestedAt=datetime(2026, 1, 1, tzinfo=UTC),
+)
+log = logging.getLogger("switchyard.driver")
+
+
+class _Rehearsal(BatchRunner):
+    """The runner of a generation, told the position of a batch instead of reading it from Kafka's offset log."""
+
+    def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
+        start, end = batch_id * BATCH_RECORDS, (batch_id + 1) * BATCH_RECORDS
+        return {"users": {0: start}, "accounts": {0: start}}, {"users": {0: end}, "accounts": {0: end}}
+
+
+def rehearse(spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str]) -> None:
+    """Raises when the rows that were written are not the batch join of the records."""
+    with TemporaryDirectory(prefix="rehearsal-", dir=place, ignore_cleanup_errors=True) as folder:
+        own = settings.model_copy(update={"root": folder, "home": Path(folder)})
+        tell(own.layout, "rehearsal")
+        open_book(own.layout).ledger()
+        target = open_book(settings.layout).standing().target
+        if kafka and target and (spec := _choose_newest(kafka, target)):
+            _rehearse_newest(spark, own, spec, to_java(kafka))
+        else:
+            _rehearse_made_up(spark, own)
+
+
+def _rehearse_made_up(spark: SparkSession, settings: Settings) -> None:
+    began = time.monotonic()
+    spec = MADE_UP.model_copy(update={"stateRetention": settings.state_retention})
+    users = _made_up_records(spark, USERS, ("name", "email"))
+    accounts = _made_up_records(spark, OWNERS, ("accountType",))
+    runner = _Rehearsal(settings, spec, claim_attempt(settings.layout, spec.generation))
+    rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
+    _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"))
+    _judge(examine(spark, settings.layout, spec, {}, GATE_RECORDS, is_resumed=True), began)
+
+
+def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec | None:
+    """The newest records of the active topics. A broker that does not answer now will perhaps do so for a swap."""
+    topics = (target.usersTopic, target.accountsTopic)
+    try:
+        with TopicReader(kafka) as reader:
+            bounds = {topic: reader.bounds(topic) for topic in topics}
+    except SwitchyardError as error:
+        log.warning("rehearsed without the broker: %s", error)
+        return None
+    ends = {topic: following for topic, (_, following) in bounds.items()}
+    starts = {
+        topic: {part: max(first[part], end - NEWEST_RECORDS // len(following)) for part, end in following.items()}
+        for topic, (first, following) in bounds.items()
+    }
+    if not count_records(starts, ends):
+        return None
+    update = {
+        "generation": MADE_UP.generation + 1,
+        "usersTopic": target.usersTopic,
+        "accountsTopic": target.accountsTopic,
+        "joinType": target.joinType,
+        "startOffsets": starts,
+        "readyOffsets": ends,
+    }
+    return MADE_UP.model_copy(update=update)
+
+
+def _rehearse_newest(spark: SparkSession, settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> None:
+    began = time.monotonic()
+    spec = spec.model_copy(update={"stateRetention": settings.state_retention})
+    runner = BatchRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
+    rows = generation_rows(spark, spec, kafka, NEWEST_BATCH_RECORDS)
+    _stream(settings, runner, rows.writeStream.trigger(availableNow=True))
+    _judge(examine(spark, settings.layout, spec, kafka, GATE_RECORDS, is_resumed=False), began)
+
+
+def _judge(verdict: Verdict, began: float) -> None:
+    if not verdict.is_clean or not verdict.records:
+        raise SwitchyardError(f"the rehearsal failed: {verdict.describe()}")
+    log.info("rehearsed in %.1f s: %s", time.monotonic() - began, verdict.describe())
+
+
+def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter) -> None:
+    """Until the end that the spec names."""
+    place = settings.layout.checkpoint(runner.spec.generation)
+    deadline = time.monotonic() + MOST_SECONDS
+    query = writer.foreachBatch(runner).option("checkpointLocation", place).start()
+    while query.isActive and time.monotonic() < deadline and not _is_done(runner):
+        time.sleep(0.05)
+    runner.stopping.set()
+    with runner.busy:
+        query.stop()
+    if not _is_done(runner):
+        raise SwitchyardError(f"the rehearsal failed: {runner.failure or query.exception() or 'it took too long'}")
+
+
+def _is_done(runner: BatchRunner) -> bool:
+    return runner.position is not None and has_reached(runner.position.end, runner.spec.readyOffsets)
+
+
+def _made_up_records(spark: SparkSession, people: int, fields: tuple[str, ...]) -> DataFrame:
+    """Records with the columns of a Kafka source, of so many people; the values are the names of the fields."""
+    numbers = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=BATCH_RECORDS, numPartitions=1).load()
+    person = F.concat(F.lit('{"userId": "person-'), (F.col("value") % people).cast("string"), F.lit('", '))
+    rest = json.dumps({name: name for name in fields})[1:]
+    value: Column = F.concat(person, F.lit(rest)).cast("binary")
+    return numbers.select(
+        value.alias("value"),
+        F.col("timestamp"),
+        F.lit(0).alias("partition"),
+        F.col("value").alias("offset"),
+    )

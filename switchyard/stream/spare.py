@@ -1,0 +1,104 @@
+"""The spare driver: starts a session, rehearses, offers itself, and becomes the driver of whoever takes it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from pyspark.sql import SparkSession
+
+from switchyard.kafka.security import TOKEN_URL
+from switchyard.local.hand_over import HandOver, describe_place
+from switchyard.settings import Settings, load_settings
+from switchyard.spares import Offer, Order, Patience, Waiting, choose_patience
+from switchyard.stream.driving import drive
+from switchyard.stream.lifecycle import PULSE_SECONDS, End
+from switchyard.stream.rehearsal import rehearse
+from switchyard.stream.session import start_session
+
+LOOK_SECONDS = 0.05
+PROOF_SECONDS = 10.0
+log = logging.getLogger("switchyard.driver")
+
+
+def serve(hand_over: HandOver, kafka: Mapping[str, str]) -> int:
+    """Waits for one order and carries it out; the exit code is that of the driver it has become.
+
+    The Kafka settings are for the rehearsal: the order brings its own, and without any the rehearsal does without.
+    """
+    settings = load_settings()
+    with _asked_to_stop(hand_over) as stop:
+        order = _wait_for_order(settings, hand_over, kafka, stop)
+    if order is None:
+        return End.STOPPED.value
+    log.info("this driver was a spare; it works for generation %s now", order.request.generation)
+    return drive(order)
+
+
+def _wait_for_order(
+    settings: Settings, hand_over: HandOver, kafka: Mapping[str, str], stop: threading.Event
+) -> Order | None:
+    hand_over.pulse.write_text(str(os.getpid()))
+    try:
+        spark = start_session(settings, "switchyard spare", kafka.get(TOKEN_URL, ""))
+        rehearse(spark, settings, hand_over.folder, kafka)
+        _collect_garbage(spark)
+        hand_over.pulse.touch()
+        hand_over.offer(
+            Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=hand_over.read_stamp())
+        )
+        log.info("the spare driver is ready")
+        return _wait(spark, hand_over, stop)
+    finally:
+        hand_over.pulse.unlink(missing_ok=True)
+
+
+def _wait(spark: SparkSession, hand_over: HandOver, stop: threading.Event) -> Order | None:
+    shown = proven = time.monotonic()
+    while True:
+        if order := hand_over.accept():
+            return order
+        claimed_seconds = hand_over.claimed_seconds
+        now = time.monotonic()
+        is_looking = now - shown > PULSE_SECONDS
+        patience = choose_patience(Waiting(stop.is_set(), is_looking and hand_over.is_left(), claimed_seconds))
+        if patience is not Patience.WAIT:
+            log.info("the spare driver ends: %s", patience)
+            return None
+        if is_looking:
+            hand_over.pulse.touch()
+            shown = now
+        if now - proven > PROOF_SECONDS and claimed_seconds is None:
+            # One whose JVM or executors are gone must not be taken.
+            spark.range(1).collect()
+            proven = time.monotonic()
+        time.sleep(LOOK_SECONDS)
+
+
+def _collect_garbage(spark: SparkSession) -> None:
+    """What the rehearsal has left in memory is not for the generation."""
+    spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
+
+
+@contextmanager
+def _asked_to_stop(hand_over: HandOver) -> Iterator[threading.Event]:
+    """Before it offers itself there is nothing that a spare could leave half done: it ends at once."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if hand_over.read_offer() is None and not hand_over.is_claimed:
+            os._exit(End.STOPPED.value)
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,124 @@
+"""The DAG of the spare driver, and that whoever takes a spare expects what it was started with."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pendulum
+import pytest
+
+from switchyard.kafka.client import write_properties
+from switchyard.local.hand_over import HandOver, describe_place
+from switchyard.local.kept_process import KeptProcess, start_kept
+from switchyard.settings import Settings
+from switchyard.spares import Offer, Order
+from switchyard.submission import GenerationRequest, submit_arguments
+from switchyard.upkeep import Run
+from tests.dags.conftest import DAGS, load_dag
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+# Larger than any process id can be.
+NOBODY = 2**22 + 1
+KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
+REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
+RUN = Run(
+    "generation-7",
+    "note",
+    {
+        "swap_id": "swap-7",
+        "generation": 7,
+        "users_topic": "users",
+        "accounts_topic": "accounts",
+        "join_type": "left",
+        "start": "latest",
+    },
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    return Settings(root=str(tmp_path), spare=True)
+
+
+def test_it_runs_all_the_time_when_it_is_wanted_and_never_when_not(
+    dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dags["switchyard_spare"].schedule is None
+    monkeypatch.setenv("SWITCHYARD_SPARE", "true")
+    wanted = load_dag(DAGS / "switchyard_spare.py")
+    assert wanted.schedule == "@continuous"
+    assert (wanted.max_active_runs, wanted.task_ids) == (1, ["wait"])
+    assert wanted.start_date is not None
+    first, second = plan_runs(wanted.start_date)
+    assert first != second, "Airflow makes no second run with the logical date of the first"
+
+
+def plan_runs(start_date: datetime) -> list[datetime | None]:
+    """The logical dates of the first two runs, as the scheduler asks for them."""
+    from airflow.timetables.base import DataInterval, TimeRestriction
+    from airflow.timetables.simple import ContinuousTimetable
+
+    restriction = TimeRestriction(pendulum.instance(start_date), None, False)
+    interval: DataInterval | None = None
+    dates: list[datetime | None] = []
+    for _ in range(2):
+        planned = ContinuousTimetable().next_dagrun_info(last_automated_data_interval=interval, restriction=restriction)
+        assert planned is not None
+        interval = planned.data_interval
+        dates.append(planned.logical_date)
+    return dates
+
+
+def test_a_spare_is_started_with_what_a_driver_is_started_with(dags: dict[str, DAG], settings: Settings) -> None:
+    from switchyard.airflow.submit import build_driver_hook
+
+    stream = dags["switchyard_generation"].get_task("stream")
+    waiting = dags["switchyard_spare"].get_task("wait")
+    taker = stream._build_hook(settings, 7, partial(submit_arguments, REQUEST))
+    keeper = build_driver_hook(settings, waiting.name, ["--spare", "x"], settings.workspace.spares)
+    assert taker.stamp(settings, "") == keeper.stamp(settings, "")
+    assert taker.is_on_this_machine
+    command = keeper._build_spark_submit_command(waiting.application)
+    assert command[-3:] == [waiting.application, "--spare", "x"]
+
+
+def test_an_order_that_nobody_takes_leaves_nothing_behind(settings: Settings) -> None:
+    from switchyard.airflow.spare_orders import adopt, give_early
+
+    assert give_early(settings, KAFKA, RUN) is False
+    hand_over = HandOver.create(settings.workspace, {"code": "of yesterday"})
+    hand_over.offer(Offer(pid=NOBODY, session=NOBODY, place=describe_place(), stamp=hand_over.read_stamp()))
+    assert give_early(settings, KAFKA, RUN) is False
+    assert hand_over.is_claimed, "a spare that is outdated is ended, so that it is replaced"
+    assert list(settings.workspace.secrets.glob("*")) == []
+    assert adopt(settings, "swap-7") is None
+
+
+@pytest.mark.parametrize(("ending", "code"), [("exit 75", 75), ("kill -9 0", -9), ("exit 0", 0)])
+def test_the_task_of_a_generation_follows_a_driver_that_was_a_spare_to_its_end(
+    dags: dict[str, DAG], settings: Settings, ending: str, code: int
+) -> None:
+    """`kill 0` ends the whole session, as the system does that is short of memory."""
+    stream = dags["switchyard_generation"].get_task("stream")
+    hook = stream._build_hook(settings, 7, partial(submit_arguments, REQUEST))
+    hand_over = HandOver.create(settings.workspace, {})
+    hand_over.give(Order(request=REQUEST, kafkaProperties=settings.workspace.kafka_properties(7, 1), swapId="swap-7"))
+    assert hand_over.accept() is not None
+    write_properties(settings.workspace.kafka_properties(7, 1), KAFKA)
+    script = f": {hand_over.folder}; echo last words; {ending}"
+    started = start_kept(hand_over.folder, ["/bin/sh", "-c", script], os.environ)
+    failure = stream._run_driver(settings, hook, 7, KeptProcess(hand_over.folder, started.pid))
+    started.wait()
+    assert hook.exit_code == code
+    assert (failure is None) == (code == 0)
+    assert failure is None or "last words" in str(failure)
+    assert not hand_over.folder.exists()
+    assert list(settings.workspace.secrets.glob("*")) == []

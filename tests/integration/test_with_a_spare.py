@@ -1,0 +1,63 @@
+"""The stack is stopped and started again with a spare driver: the last of the tests that share it, as it stays so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.kafka.control_topic import publish
+from switchyard.local.drivers import list_drivers, list_spares
+from switchyard.swaps import Event
+from tests.integration.conftest import DAG_ID, Stack
+from tests.integration.test_stack import assert_clean
+from tests.integration.traffic import running_traffic
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def spared(stack: Stack) -> Stack:
+    return Stack(stack.settings.model_copy(update={"spare": True}))
+
+
+def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spared: Stack, spark: SparkSession) -> None:
+    before = stack.status()
+    assert stack.run("down").returncode == 0
+    assert stack.processes() == []
+    eventually(lambda: stack.run("status").returncode == 1, 30, 1)
+    assert "nothing is running" in stack.run("down").stdout
+    again = spared.run("up", "--detach", "--no-demo")
+    assert again.returncode == 0, again.stdout + again.stderr
+    topics = ("--users-topic", before["usersTopic"], "--accounts-topic", before["accountsTopic"])
+    stack.run("demo", "--seconds", "2", "--rate", "50", *topics)
+    status = eventually(
+        lambda: (now := stack.status())["healthy"] and now["batchId"] > before["batchId"] and now, 60, 1
+    )
+    assert status["generation"] == before["generation"]
+    assert_clean(stack, spark)
+
+
+def test_a_spare_takes_the_swap_and_is_replaced(spared: Stack, spark: SparkSession) -> None:
+    settings, workspace, active = spared.settings, spared.settings.workspace, spared.status()
+    spare = eventually(lambda: next((found for found in list_spares(workspace) if found.is_ready), None), 120, 0.5)
+    value = {"id": "with-a-spare", "joinType": "inner" if active["joinType"] == "left" else "left"}
+    pair = (active["usersTopic"], active["accountsTopic"])
+    with running_traffic(settings.layout, settings.bootstrap, [pair]) as traffic:
+        publish(spared.kafka, settings.control_topic, json.dumps(value).encode(), "cli:test")
+        outcome = eventually(lambda: spared.book.ledger().outcomes.get("with-a-spare"), 120, 0.2)
+        assert outcome.event is Event.APPLIED, outcome
+        assert spare.session in {
+            driver.session for driver in list_drivers(workspace) if driver.generation == outcome.generation
+        }
+        eventually(lambda: [found for found in list_spares(workspace) if found.session != spare.session], 60, 0.5)
+    assert traffic.read_errors == []
+    run = workspace.airflow / "logs" / f"dag_id={DAG_ID}" / f"run_id=generation-{outcome.generation}"
+    eventually(lambda: [log for log in run.glob("task_id=stream/*.log") if "was a spare" in log.read_text()], 30)
+    assert_clean(spared, spark)
+
+
+def test_down_ends_the_spare_too(spared: Stack) -> None:
+    assert spared.run("down").returncode == 0
+    assert spared.processes() == []
+    assert list(spared.settings.workspace.secrets.glob("kafka-*")) == []

@@ -1,0 +1,127 @@
+"""The hand-over of a spare driver: whoever acts in whatever order and dies wherever, one order at most is carried out,
+and whoever has given one knows whether it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from switchyard.layout import Workspace
+from switchyard.local.hand_over import HandOver
+from switchyard.spares import Offer, Order
+from switchyard.submission import GenerationRequest
+
+TAKERS = (1, 2, 3)
+SPARE, LAUNCHER = 0, 9
+Steps = Iterator[None]
+
+
+@dataclass
+class Told:
+    """What each of them believes."""
+
+    accepted: list[int] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+    cold: set[int] = field(default_factory=set)
+    is_ended: bool = False
+
+
+def order_for(generation: int) -> Order:
+    return Order(
+        request=GenerationRequest(generation, "users", "accounts", "left", "latest"), kafkaProperties=Path("kafka")
+    )
+
+
+def take(hand_over: HandOver, generation: int, told: Told) -> Steps:
+    """What `taking.take_spare` does, one step at a time."""
+    if not hand_over.claim():
+        told.cold.add(generation)
+        return
+    yield
+    hand_over.give(order_for(generation))
+    for _ in range(3):
+        yield
+        if hand_over.read_order() is not None:
+            told.taken.add(generation)
+            return
+    yield
+    (told.cold if hand_over.withdraw() else told.taken).add(generation)
+
+
+def wait(hand_over: HandOver, told: Told) -> Steps:
+    yield
+    hand_over.offer(Offer(pid=2, session=2, place="here", stamp={}))
+    while (order := hand_over.accept()) is None:
+        yield
+    told.accepted.append(order.request.generation)
+
+
+def end(hand_over: HandOver, told: Told) -> Steps:
+    """The task that started it wants to end it: only with the claim in its hand."""
+    while hand_over.read_offer() is None:
+        yield
+        if hand_over.is_claimed:
+            return
+    yield
+    told.is_ended = hand_over.claim()
+
+
+ACTORS = st.sampled_from([SPARE, *TAKERS, LAUNCHER])
+
+
+# Whoever is at it may go on for a while: somebody slow is then passed by the others.
+TURNS = st.lists(st.tuples(ACTORS, st.integers(1, 7)), max_size=20)
+
+
+@settings(max_examples=300, deadline=None)
+@given(turns=TURNS, crashes=st.lists(st.tuples(st.integers(0, 59), ACTORS), max_size=2))
+def test_one_order_at_most_is_carried_out_and_its_giver_knows(
+    turns: list[tuple[int, int]], crashes: list[tuple[int, int]]
+) -> None:
+    schedule = [number for number, steps in turns for _ in range(steps)]
+    with TemporaryDirectory() as folder:
+        hand_over, told = HandOver.create(Workspace(Path(folder)), {}), Told()
+        actors = {number: take(hand_over, number, told) for number in TAKERS}
+        actors |= {SPARE: wait(hand_over, told), LAUNCHER: end(hand_over, told)}
+        for moment, number in enumerate(schedule):
+            for _, victim in filter(lambda crash: crash[0] == moment, crashes):
+                actors.pop(victim, None)
+            if number in actors and next(actors[number], "over") == "over":
+                del actors[number]
+        finish(actors)
+    assert len(told.accepted) <= 1
+    assert told.taken <= set(told.accepted)
+    assert told.cold.isdisjoint(told.accepted)
+    assert not (told.is_ended and told.accepted)
+    crashed = {victim for _, victim in crashes}
+    assert set(TAKERS) - crashed <= told.taken | told.cold, "somebody waits for a spare for ever"
+
+
+def finish(actors: dict[int, Steps]) -> None:
+    """Whoever is alive goes on, in turns, for longer than anybody needs."""
+    for _ in range(20):
+        for number in list(actors):
+            if next(actors[number], "over") == "over":
+                del actors[number]
+
+
+def test_with_nobody_in_its_way_a_taker_gets_the_spare() -> None:
+    with TemporaryDirectory() as folder:
+        hand_over, told = HandOver.create(Workspace(Path(folder)), {}), Told()
+        finish({SPARE: wait(hand_over, told)} | {1: take(hand_over, 1, told)})
+        assert (told.accepted, told.cold) == ([], {1}), "nobody can claim what was not offered"
+        second = Told()
+        finish({2: take(hand_over, 2, second)})
+        assert second.taken == set()
+    with TemporaryDirectory() as folder:
+        hand_over, told = HandOver.create(Workspace(Path(folder)), {}), Told()
+        spare = wait(hand_over, told)
+        for _ in range(2):
+            next(spare)
+        finish({SPARE: spare, 1: take(hand_over, 1, told)})
+        assert (told.accepted, told.taken) == ([1], {1})

@@ -1,0 +1,112 @@
+"""A spare driver as a real process: taken, it is the driver of a generation; dead or frozen, it is in nobody's way."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.kafka.client import write_properties
+from switchyard.layout import PROJECT, Layout
+from switchyard.local.drivers import list_drivers, list_spares, stop_drivers
+from switchyard.local.hand_over import HandOver
+from switchyard.local.java import find_java
+from switchyard.local.jobs import submit_command
+from switchyard.local.kept_process import KeptProcess, start_kept
+from switchyard.local.taking import take_spare
+from switchyard.settings import Settings
+from switchyard.spares import Order
+from switchyard.stream.rehearsal import NEWEST_BATCH_RECORDS
+from switchyard.submission import GenerationRequest, submit_environment
+from switchyard.tables.progress import newest_progress
+from switchyard.tables.status import read_status
+from tests.events import draw_events
+from tests.stream.driver import STOPPED, assert_clean, consumed
+from tests.topics import Topics
+from tests.waiting import eventually
+
+STAMP = {"settings": "as they are"}
+SPARKS_INFO = re.compile(r"^[\d/]+ [\d:]+ INFO ", re.M)
+
+
+@pytest.fixture
+def settings(layout: Layout) -> Settings:
+    return Settings(root=layout.root, min_dwell_seconds=0, driver_memory="1g")
+
+
+@contextmanager
+def warm_spare(settings: Settings, kafka: dict[str, str]) -> Iterator[tuple[HandOver, KeptProcess]]:
+    """A spare that has offered itself, looked after by this process."""
+    properties = settings.workspace.kafka_properties(0, os.getpid())
+    write_properties(properties, kafka)
+    hand_over = HandOver.create(settings.workspace, STAMP)
+    environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
+    environment |= {"PYTHONPATH": str(PROJECT), "SWITCHYARD_ROOT": settings.root, "SWITCHYARD_MIN_DWELL_SECONDS": "0"}
+    given = ["--kafka-properties", str(properties)]
+    with hand_over.owned():
+        command = submit_command(settings, "spare_driver.py", ["--spare", str(hand_over.folder), *given])
+        started = start_kept(hand_over.folder, command, environment)
+        process = KeptProcess(hand_over.folder, started.pid)
+        try:
+            eventually(lambda: hand_over.read_offer() or process.poll() is not None)
+            assert process.poll() is None, "\n".join(process.read_lines())
+            assert not properties.exists()
+            assert list(hand_over.folder.glob("rehearsal-*")) == []
+            yield hand_over, process
+        finally:
+            process.end()
+            started.wait()
+
+
+def order_of(settings: Settings, topics: Topics) -> Order:
+    properties = settings.workspace.kafka_properties(1, os.getpid())
+    write_properties(properties, topics.kafka)
+    request = GenerationRequest(1, topics.users, topics.accounts, "left", "earliest")
+    return Order(request=request, kafkaProperties=properties)
+
+
+def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_by(
+    spark: SparkSession, settings: Settings, topics: Topics
+) -> None:
+    topics.send(draw_events(seed=51, count=100))
+    order, said = order_of(settings, topics), list[str]()
+    with warm_spare(settings, topics.kafka) as (hand_over, process):
+        assert [spare.is_ready for spare in list_spares(settings.workspace)] == [True]
+        assert list_drivers(settings.workspace) == []
+        taken = take_spare(settings.workspace, order, STAMP, said.append)
+        assert taken is not None
+        assert taken.folder == hand_over.folder
+        assert take_spare(settings.workspace, order, STAMP, said.append) is None
+        eventually(lambda: (status := read_status(settings.layout)) and status.generation == 1, every_seconds=0.05)
+        assert [driver.generation for driver in list_drivers(settings.workspace)] == [1]
+        assert list_spares(settings.workspace) == []
+        topics.send(draw_events(seed=52, count=50))
+        eventually(lambda: consumed(settings.layout, 1) >= 150)
+        os.kill(int(settings.workspace.driver_pid(1).read_text()), signal.SIGTERM)
+        eventually(lambda: process.poll() == STOPPED)
+        before, after = "\n".join(process.read_lines()).split("it works for generation 1 now")
+        assert "240 records equal the batch join" in before, "with nothing active, it rehearses on made-up records"
+        assert not SPARKS_INFO.search(after)
+    progress = newest_progress(settings.layout, 1)
+    assert progress is not None
+    assert progress.attempt == 1
+    assert_clean(spark, settings)
+    with warm_spare(settings, topics.kafka) as (hand_over, process):
+        rehearsed = re.search(r"rows of (\d+) records equal the batch join", "\n".join(process.read_lines()))
+        assert rehearsed is not None
+        assert 0 < int(rehearsed[1]) <= 2 * NEWEST_BATCH_RECORDS, "it rehearses on the newest records"
+        offer = hand_over.read_offer()
+        assert offer is not None
+        os.kill(offer.pid, signal.SIGSTOP)
+        assert take_spare(settings.workspace, order, STAMP, said.append) is None
+        assert eventually(process.poll) == -signal.SIGKILL
+        assert (hand_over.folder / "withdrawn.json").exists()
+    assert said == ["The spare driver did not answer; it is ended and replaced."]
+    stop_drivers(settings.workspace, 5)

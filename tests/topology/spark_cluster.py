@@ -1,0 +1,99 @@
+"""A real Spark standalone master with two workers, each started as the containers of docker-compose.yaml start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from switchyard.layout import PROJECT
+from switchyard.local import loopback
+from switchyard.local.java import find_java
+from tests.waiting import eventually
+
+# Room for three drivers with an executor on each worker: two during a swap, and an audit. They are not used up.
+CORES, MEMORY = "3", "3g"
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    master_port: int
+    page_port: int
+    worker_pages: tuple[int, ...]
+
+    @property
+    def master(self) -> str:
+        return f"spark://{loopback.HOST}:{self.master_port}"
+
+    def applications(self) -> dict[str, str]:
+        """The applications that run now: name and id."""
+        return {app["name"]: app["id"] for app in ask(self.page_port, "/json/")["activeapps"]}
+
+    def executors(self, application: str) -> list[list[str]]:
+        """For each worker, the ids of the executors of an application that run on it."""
+        return [
+            [str(part["id"]) for part in ask(page, "/json/")["executors"] if part["appid"] == application]
+            for page in self.worker_pages
+        ]
+
+
+def ask(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://{loopback.HOST}:{port}{path}", timeout=10) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
+    ports = [loopback.pick_free_port() for _ in range(2 + WORKERS)]
+    cluster = SparkCluster(ports[0], ports[1], tuple(ports[2:]))
+    host = ["--host", loopback.HOST]
+    master = [*host, "--port", str(cluster.master_port), "--webui-port", str(cluster.page_port)]
+    with ExitStack() as running:
+        running.enter_context(_running("master.Master", master, folder / "master.log"))
+        for number, page in enumerate(cluster.worker_pages, 1):
+            sizes = ["--cores", CORES, "--memory", MEMORY, "--work-dir", str(folder / f"worker-{number}")]
+            worker = [*host, "--webui-port", str(page), *sizes, cluster.master]
+            running.enter_context(_running("worker.Worker", worker, folder / f"worker-{number}.log"))
+        eventually(lambda: _count_alive(cluster) == WORKERS, 90)
+        yield cluster
+
+
+@contextmanager
+def _running(part: str, arguments: list[str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(PROJECT / "docker" / "spark-class"), f"org.apache.spark.deploy.{part}", *arguments],
+            env=_environment(os.environ),
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _environment(base: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **base,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{base['PATH']}",
+        "JAVA_HOME": str(find_java().path),
+        "SPARK_LOCAL_IP": loopback.HOST,
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+
+
+def _count_alive(cluster: SparkCluster) -> int:
+    try:
+        return int(ask(cluster.page_port, "/json/")["aliveworkers"])
+    except OSError:
+        return 0

@@ -1,0 +1,72 @@
+"""A driver that waits for its order, in its loop. Before the first of its tiny jobs it needs no Spark to wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from switchyard.layout import Workspace
+from switchyard.local.hand_over import HandOver
+from switchyard.spares import Offer, Order
+from switchyard.stream import spare
+from switchyard.submission import GenerationRequest
+from tests.waiting import eventually
+
+ORDER = Order(request=GenerationRequest(7, "users", "accounts", "left", "latest"), kafkaProperties=Path("/kafka"))
+
+
+@pytest.fixture
+def hand_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandOver:
+    monkeypatch.setattr(spare, "PULSE_SECONDS", 0.05)
+    made = HandOver.create(Workspace(tmp_path), {})
+    made.pulse.write_text("2")
+    made.offer(Offer(pid=2, session=2, place="here", stamp={}))
+    return made
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def start_waiting(pool: ThreadPoolExecutor, hand_over: HandOver, stop: threading.Event) -> Future[Order | None]:
+    return pool.submit(spare._wait, None, hand_over, stop)  # type: ignore[arg-type]
+
+
+def test_it_shows_that_it_waits_and_takes_its_order(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
+    first = hand_over.pulse.stat().st_mtime_ns
+    with hand_over.owned():
+        waiting = start_waiting(pool, hand_over, threading.Event())
+        eventually(lambda: hand_over.pulse.stat().st_mtime_ns > first)
+        assert hand_over.claim()
+        hand_over.give(ORDER)
+        assert waiting.result(10) == ORDER
+
+
+def test_a_claim_protects_it_when_its_task_has_gone(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
+    assert hand_over.claim()
+    first = hand_over.pulse.stat().st_mtime_ns
+    waiting = start_waiting(pool, hand_over, threading.Event())
+    eventually(lambda: hand_over.pulse.stat().st_mtime_ns > first)
+    hand_over.give(ORDER)
+    assert waiting.result(10) == ORDER
+
+
+def test_it_ends_with_the_task_that_started_it(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
+    with hand_over.owned():
+        waiting = start_waiting(pool, hand_over, threading.Event())
+        assert not waiting.done()
+    assert waiting.result(10) is None
+
+
+def test_it_ends_when_it_is_asked_to(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
+    stop = threading.Event()
+    with hand_over.owned():
+        waiting = start_waiting(pool, hand_over, stop)
+        stop.set()
+        assert waiting.result(10) is None

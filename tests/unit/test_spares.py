@@ -1,0 +1,338 @@
+"""The spare driver without Spark: who may take it, how it is followed and found; its processes only look like one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from switchyard import health, protocol
+from switchyard.airflow.spare_orders import find_unowned
+from switchyard.health import Level, Sight, SpareProcess
+from switchyard.layout import Workspace
+from switchyard.local import sessions
+from switchyard.local.driver_stamp import driver_stamp
+from switchyard.local.drivers import end_spare, list_drivers, list_spares, stop_drivers
+from switchyard.local.hand_over import HandOver, describe_place
+from switchyard.local.kept_process import KeptProcess, start_kept
+from switchyard.local.taking import adopt_taken, end_spares, has_taken, take_spare
+from switchyard.settings import Settings
+from switchyard.spares import (
+    Fitness,
+    Offer,
+    Order,
+    Patience,
+    Waiting,
+    choose_patience,
+    find_differences,
+    judge_offer,
+    may_warm_up,
+)
+from switchyard.stories import open_book
+from switchyard.submission import GenerationRequest
+from switchyard.swaps import Ledger, Standing, Target
+from tests.waiting import eventually
+
+STAMP = {"code": "a", "settings": "b"}
+REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
+ORDER = Order(request=REQUEST, kafkaProperties=Path("/kafka"), swapId="swap-7")
+
+# Offers itself, and works on its order by waiting for its end.
+STAND_IN = """
+import sys, time
+from pathlib import Path
+from switchyard.local.hand_over import HandOver, describe_place
+from switchyard.spares import Offer
+import os
+here = HandOver(Path(sys.argv[2]))
+here.pulse.write_text(str(os.getpid()))
+here.offer(Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=here.read_stamp()))
+print("ready", flush=True)
+while here.accept() is None:
+    time.sleep(0.01)
+print("working", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@contextmanager
+def stand_in(
+    workspace: Workspace, stamp: Mapping[str, str] = STAMP, code: str = STAND_IN
+) -> Iterator[tuple[HandOver, KeptProcess]]:
+    hand_over = HandOver.create(workspace, stamp)
+    command = [sys.executable, "-c", code, "--spare", str(hand_over.folder)]
+    started = start_kept(hand_over.folder, command, os.environ | {"PYTHONPATH": os.getcwd()})
+    process = KeptProcess(hand_over.folder, started.pid)
+    try:
+        if code == STAND_IN:
+            eventually(lambda: hand_over.read_offer() or process.poll() is not None)
+        yield hand_over, process
+    finally:
+        process.end()
+        started.wait()
+
+
+def test_an_offer_is_judged_by_its_machine_and_by_what_it_was_started_with() -> None:
+    offer = Offer(pid=2, session=2, place="here", stamp=STAMP)
+    assert judge_offer(offer, "here", STAMP) is Fitness.FIT
+    assert judge_offer(offer, "there", {}) is Fitness.ELSEWHERE
+    for other in ({}, {**STAMP, "code": "c"}, {**STAMP, "jars": "d"}):
+        assert judge_offer(offer, "here", other) is Fitness.OUTDATED
+    assert find_differences(STAMP, {"code": "c", "settings": "b", "jars": "d"}) == ["code", "jars"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "patience"),
+    [
+        (Waiting(False, False, None), Patience.WAIT),
+        (Waiting(False, True, None), Patience.LEFT),
+        (Waiting(True, True, 0.1), Patience.STOP),
+        (Waiting(False, True, 0.1), Patience.WAIT),
+        (Waiting(False, False, 11.0), Patience.FORGOTTEN),
+    ],
+)
+def test_a_spare_waits_as_long_as_somebody_may_still_need_it(seen: Waiting, patience: Patience) -> None:
+    assert choose_patience(seen) is patience
+
+
+def test_no_spare_warms_up_before_something_is_active() -> None:
+    nothing = Standing(epoch=0)
+    assert not may_warm_up(Ledger(), nothing)
+    assert may_warm_up(Ledger(), replace(nothing, generation=1))
+
+
+def test_a_taken_spare_is_followed_from_its_order_on_and_counts_as_the_generations_driver(workspace: Workspace) -> None:
+    said: list[str] = []
+    with stand_in(workspace) as (hand_over, process):
+        assert eventually(process.read_lines) == ["ready"]
+        assert [(spare.name, spare.is_ready) for spare in list_spares(workspace)] == [(hand_over.folder.name, True)]
+        assert not has_taken(workspace, "swap-7")
+        assert take_spare(workspace, ORDER, STAMP, said.append) is not None
+        assert has_taken(workspace, "swap-7")
+        assert adopt_taken(workspace, "swap-8") is None
+        taken = adopt_taken(workspace, "swap-7")
+        assert taken is not None
+        assert adopt_taken(workspace, "swap-7") is None, "a driver has one owner"
+        seen: list[str] = []
+        eventually(lambda: seen.extend(taken.read_lines()) or "working" in seen)
+        assert seen == ["ready", "working"]
+        assert taken.poll() is None
+        assert [(driver.session, driver.generation) for driver in list_drivers(workspace)] == [(process.pid, 7)]
+        assert list_drivers(workspace)[0].age < timedelta(seconds=30)
+        assert list_spares(workspace) == []
+        assert take_spare(workspace, ORDER, STAMP, said.append) is None
+        assert end_spares(workspace) == []
+        os.killpg(process.pid, signal.SIGKILL)
+        assert eventually(taken.poll) == -signal.SIGKILL
+        taken.forget()
+    assert not hand_over.folder.exists()
+    assert said == []
+
+
+def test_a_driver_that_nobody_has_adopted_gets_its_run(tmp_path: Path) -> None:
+    settings = Settings(root=str(tmp_path))
+    assert find_unowned(settings) is None
+
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return 7, Target("users", "accounts", "left"), "latest"
+
+    book, now = open_book(settings.layout), datetime.now(UTC)
+    protocol.request(book, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
+    with stand_in(settings.workspace) as (hand_over, _):
+        assert find_unowned(settings) is None
+        assert take_spare(settings.workspace, ORDER, STAMP, pytest.fail) is not None
+        run = find_unowned(settings)
+        assert run is not None
+        assert (run.run_id, run.conf["swap_id"]) == ("generation-7", "swap-7")
+        assert hand_over.adopt()
+        assert find_unowned(settings) is None
+
+
+def test_a_spare_that_is_outdated_frozen_or_dead_is_passed_by_within_seconds(workspace: Workspace) -> None:
+    said: list[str] = []
+    with stand_in(workspace) as (_, outdated):
+        assert take_spare(workspace, ORDER, {**STAMP, "code": "c"}, said.append) is None
+        assert eventually(outdated.poll) == -signal.SIGKILL
+    with stand_in(workspace) as (hand_over, frozen):
+        offer = hand_over.read_offer()
+        assert offer is not None
+        os.kill(offer.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        assert take_spare(workspace, ORDER, STAMP, said.append) is None
+        assert time.monotonic() - began < 5
+        assert eventually(frozen.poll) == -signal.SIGKILL
+        assert hand_over.accept() is None, "an order that was withdrawn must never be carried out"
+    with stand_in(workspace) as (_, dead):
+        os.killpg(dead.pid, signal.SIGKILL)
+        eventually(dead.poll)
+        assert take_spare(workspace, ORDER, STAMP, said.append) is None
+    assert said == [
+        "The spare driver was started with something else (code); it is ended and replaced.",
+        "The spare driver did not answer; it is ended and replaced.",
+        "The spare driver did not answer; it is ended and replaced.",
+    ]
+
+
+@pytest.mark.parametrize("session", [0, 1, -1])
+def test_an_offer_that_names_no_session_of_its_own_is_none(workspace: Workspace, session: int) -> None:
+    """Session 0 would be every process that belongs to the system."""
+    with pytest.raises(ValueError, match="greater than 1"):
+        Offer(pid=2, session=session, place="here", stamp={})
+    hand_over = HandOver.create(workspace, STAMP)
+    good = Offer(pid=2, session=2, place=describe_place(), stamp=STAMP).model_dump_json()
+    (hand_over.folder / "offer.json").write_text(good.replace('"session":2', f'"session":{session}'))
+    assert hand_over.read_offer() is None
+
+
+def test_the_sessions_of_the_system_have_no_members() -> None:
+    assert sessions.members([0, 1, -1]) == []
+
+
+def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspace) -> None:
+    hand_over = HandOver.create(workspace, {"code": "old"})
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    try:
+        offer = Offer(pid=bystander.pid, session=bystander.pid, place=describe_place(), stamp={"code": "old"})
+        hand_over.offer(offer)
+        assert take_spare(workspace, ORDER, STAMP, lambda text: None) is None
+        assert hand_over.is_claimed
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_spare_of_another_machine_is_left_alone(workspace: Workspace) -> None:
+    hand_over = HandOver.create(workspace, STAMP)
+    hand_over.offer(Offer(pid=os.getpid(), session=os.getsid(0), place="elsewhere", stamp=STAMP))
+    assert take_spare(workspace, ORDER, STAMP, pytest.fail) is None
+    assert end_spares(workspace) == []
+    assert hand_over.read_offer() is not None
+
+
+def test_a_spare_knows_whether_somebody_looks_after_it(workspace: Workspace) -> None:
+    hand_over = HandOver.create(workspace, STAMP)
+    assert hand_over.is_left()
+    code = f"""
+import time
+from pathlib import Path
+from switchyard.local.hand_over import HandOver, describe_place
+with HandOver(Path({str(hand_over.folder)!r})).owned():
+    time.sleep(600)
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        eventually(lambda: not hand_over.is_left())
+        owner.kill()
+        eventually(hand_over.is_left)
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_down_ends_spares_with_everything_that_belongs_to_them(workspace: Workspace) -> None:
+    with stand_in(workspace) as (hand_over, process):
+        stop_drivers(workspace, 10)
+        # The stand-in knows no signals; the shell around it writes down how it ended.
+        assert eventually(process.poll) == 128 + signal.SIGTERM
+        assert not hand_over.pulse.exists()
+        assert list_spares(workspace) == []
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 75", 75), ("kill -9 $$", 137), ("true", 0)])
+def test_the_exit_code_of_a_kept_process_outlives_its_parent(workspace: Workspace, command: str, code: int) -> None:
+    hand_over = HandOver.create(workspace, {})
+    started = start_kept(hand_over.folder, ["/bin/sh", "-c", f"echo last words; {command}"], os.environ)
+    process = KeptProcess(hand_over.folder, started.pid)
+    eventually(lambda: process.poll() is not None)
+    assert (process.returncode, started.wait(), process.read_lines()[0]) == (code, code, "last words")
+
+
+def test_a_polite_end_reaches_the_process_inside(workspace: Workspace) -> None:
+    hand_over = HandOver.create(workspace, {})
+    script = f"trap 'echo asked; exit 3' TERM; echo there; : {hand_over.folder}; while true; do sleep 0.05; done"
+    started = start_kept(hand_over.folder, ["/bin/sh", "-c", script], os.environ)
+    process = KeptProcess(hand_over.folder, started.pid)
+    assert eventually(process.read_lines) == ["there"]
+    os.kill(started.pid, signal.SIGTERM)
+    assert eventually(process.poll) == 3
+    assert process.read_lines() == ["asked"]
+    started.wait()
+
+
+def test_a_log_that_maintenance_has_emptied_is_read_from_its_beginning(workspace: Workspace) -> None:
+    hand_over = HandOver.create(workspace, {})
+    output = hand_over.folder / "output.log"
+    process = KeptProcess(hand_over.folder, os.getpid())
+    output.write_text("one\ntwo\nhal")
+    assert process.read_lines() == ["one", "two"]
+    output.write_text("new\n")
+    assert process.read_lines() == ["new"]
+    process.returncode = 0
+    output.write_text("new\nend")
+    assert process.read_lines() == ["end"]
+
+
+def test_the_stamp_names_what_has_changed(tmp_path: Path) -> None:
+    jar, code = tmp_path / "a.jar", tmp_path / "project" / "switchyard" / "a.py"
+    code.parent.mkdir(parents=True)
+    for path in (jar, code):
+        path.write_text("text")
+    conf = {"spark.driver.extraClassPath": f"{jar}:/not/there.jar", "spark.x": "1"}
+    settings = Settings(root=str(tmp_path))
+
+    def stamp(settings: Settings = settings, master: str = "local[2]", token_url: str = "") -> dict[str, str]:
+        return driver_stamp(settings, master, conf, token_url, project=tmp_path / "project")
+
+    first = stamp()
+    assert find_differences(first, stamp()) == []
+    assert find_differences(first, stamp(settings.model_copy(update={"trigger_seconds": 2.0}))) == ["settings"]
+    assert find_differences(first, stamp(master="local[4]")) == ["Spark settings"]
+    assert find_differences(first, stamp(token_url="https://id.example.org")) == ["token address"]
+    jar.write_text("another text")
+    assert find_differences(first, stamp()) == ["jars"]
+    (code.parent / "b.py").write_text("")
+    assert find_differences(first, stamp()) == ["code", "jars"]
+
+
+def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Workspace) -> None:
+    limits = replace(Settings(hung_seconds=45, ready_deadline_seconds=120).limits, has_spare=True)
+    second = timedelta(seconds=1)
+
+    def judge(spare: SpareProcess | None, has_spare: bool = True) -> tuple[Level, str]:
+        spares = [spare] if spare else []
+        sight = Sight(datetime.now(UTC), Ledger(), Standing(epoch=0), spares=spares)
+        verdict = health.check_drivers(sight, replace(limits, has_spare=has_spare))
+        return verdict.level, verdict.text
+
+    ready = SpareProcess(1, "spare-1", 3600 * second, is_ready=True, silence=2 * second)
+    assert judge(ready) == (Level.OK, "0 generations run here; a spare driver is ready")
+    assert judge(None) == (Level.OK, "0 generations run here; there is no spare driver now")
+    assert judge(None, has_spare=False) == (Level.OK, "0 generations run here")
+    assert judge(replace(ready, silence=46 * second))[0] is Level.MENDING
+    assert judge(ready, has_spare=False)[0] is Level.MENDING
+    warming = replace(ready, is_ready=False, age=100 * second)
+    assert judge(warming) == (Level.OK, "0 generations run here; a spare driver is warming up")
+    assert judge(replace(warming, age=166 * second))[0] is Level.MENDING
+    with stand_in(workspace) as (hand_over, process):
+        found = list_spares(workspace)[0]
+        assert hand_over.claim()
+        assert not end_spare(workspace, found), "somebody is taking it"
+        assert process.poll() is None
+    with stand_in(workspace) as (_, process):
+        assert end_spare(workspace, list_spares(workspace)[0])
+        assert eventually(process.poll) == -signal.SIGKILL
