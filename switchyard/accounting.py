@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from switchyard.gaps import Gap, find_gaps, find_unsettled, take_first
 from switchyard.generations import GenerationSpec, load_spec
@@ -70,7 +69,7 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Findin
 def _stored(layout: Layout, spec: GenerationSpec, progress: Progress) -> dict[tuple[str, int], Any]:
     tables = []
     for name in ("users", "accounts", "rejects"):
-        table = DeltaTable(layout.table(name), version=progress.version_of(name))
+        table = store.open_version(layout, name, progress.version_of(name))
         tables.append(store.read_snapshot(table, name, generation=spec.generation, columns=_PLACE))
     return _positions(pa.concat_tables(tables))
 

@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
         "the active generation, its lag, rate and health; exit 1 when unhealthy",
     )
     _add(commands, "health", run_health, "every health check with its verdict; exit 1 when one is not met")
+    _add(commands, "metrics", run_metrics, "the figures that Prometheus gets, in its text format")
     swap = _add(commands, "swap", run_swap, "send a control message: join other topics, or in another way")
     _add_target(swap)
     swap.add_argument("--id", help="idempotency key: the same id again is the same command")
@@ -197,6 +198,25 @@ def run_health(settings: Settings, options: argparse.Namespace) -> int:
         for verdict in verdicts:
             print(f"{verdict.level:13}  {verdict.check:9}  {verdict.text}")
     return 1 if any(verdict.is_incident for verdict in verdicts) else 0
+
+
+def run_metrics(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.exposition import render
+    from switchyard.web.figures import Instruments
+    from switchyard.web.sight import Sight
+
+    families = Instruments(Sight(settings)).read()
+    if options.json:
+        print_json(
+            {
+                family.metric.name: [{"labels": sample.labels, "value": sample.value} for sample in family.samples]
+                for family in families
+                if family.samples
+            }
+        )
+    else:
+        print(render(families), end="")
+    return 0
 
 
 def run_swap(settings: Settings, options: argparse.Namespace) -> int:

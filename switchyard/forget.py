@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from switchyard.errors import FencedError, InputError
 from switchyard.generations import load_spec
@@ -27,7 +26,7 @@ from switchyard.stream.sink import BatchSink
 from switchyard.swaps import Ledger, is_over
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.files import Folder
+from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import add_mark
 from switchyard.tables.logs import tell as tell_people
 from switchyard.tables.progress import Progress, newest_progress, report_again
@@ -229,6 +228,6 @@ def mark_at(layout: Layout, progress: Progress) -> int:
     """The last mark that is carried out in all tables at the versions that belong together."""
     app_id = forgotten_app_id(progress.generation)
     return min(
-        DeltaTable(layout.table(name), version=version).transaction_version(app_id) or 0
+        store.open_version(layout, name, version).transaction_version(app_id) or 0
         for name, version in progress.versions().items()
     )

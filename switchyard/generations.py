@@ -15,7 +15,7 @@ from switchyard.layout import Layout
 from switchyard.offsets import Offsets
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger, Standing, Target, find_resumable
-from switchyard.tables.files import Folder
+from switchyard.tables.folders import Folder
 
 
 class GenerationSpec(BaseModel, frozen=True):

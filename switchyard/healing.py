@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from switchyard import health
 from switchyard.health import Cure, Level, Sight, Verdict
 from switchyard.inspection import look, see_beats, see_drivers
-from switchyard.local.drivers import end_driver
+from switchyard.local.drivers import end_driver, end_spare
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.tables.logs import tell
@@ -39,7 +39,7 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
     """`find_task_state` gives the state of the task that keeps a driver alive, by its run id."""
     keep_up(settings, open_book(settings.layout))
     sight = see_drivers(see_beats(look(settings), settings, {}), settings, {})
-    done = _end_orphans(settings, sight)
+    done = [*_end_orphans(settings, sight), *_end_useless_spares(settings, sight)]
     generation = sight.standing.generation
     life = run_of_life(sight.ledger, generation) if generation is not None else None
     if generation is None or life is None:
@@ -79,6 +79,18 @@ def _end_orphans(settings: Settings, sight: Sight) -> list[str]:
         text = f"a driver of generation {driver.generation}, which is over, was still there and was ended"
         tell(settings.layout, text, level="WARNING", generation=driver.generation)
         done.append(text)
+    return done
+
+
+def _end_useless_spares(settings: Settings, sight: Sight) -> list[str]:
+    done = []
+    for spare in health.find_useless_spares(sight, settings.limits):
+        if end_spare(settings.workspace, spare):
+            text = (
+                "a spare driver hung and was ended" if settings.spare else "a spare driver was there that is not wanted"
+            )
+            tell(settings.layout, text, level="WARNING")
+            done.append(text)
     return done
 
 

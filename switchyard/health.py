@@ -56,6 +56,8 @@ class Limits:
     """A stream that was not mended for so long needs a person."""
     least_free_bytes: int
     reject_share: float
+    has_spare: bool = False
+    """Whether there is to be a spare driver"""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,18 @@ class DriverProcess:
 
 
 @dataclass(frozen=True)
+class SpareProcess:
+    """A driver that no generation has taken yet."""
+
+    session: int
+    name: str
+    age: timedelta
+    is_ready: bool
+    silence: timedelta
+    """Since it has last shown that it waits"""
+
+
+@dataclass(frozen=True)
 class LastAudit:
     at: datetime
     generation: int
@@ -107,6 +121,7 @@ class Sight:
     broker_error: str | None = None
     disks: Sequence[Disk] = ()
     drivers: Sequence[DriverProcess] = field(default_factory=tuple)
+    spares: Sequence[SpareProcess] = ()
     audit: LastAudit | None = None
     """The newest one of the active generation"""
 
@@ -248,13 +263,13 @@ def check_swap(sight: Sight, limits: Limits) -> Verdict:
 
 
 def check_drivers(sight: Sight, limits: Limits) -> Verdict:
-    orphans = find_orphans(sight, limits)
-    if not orphans:
-        return Verdict(
-            "drivers", Level.OK, f"{len({driver.generation for driver in sight.drivers})} generations run here"
-        )
-    names = ", ".join(f"session {driver.session} of generation {driver.generation}" for driver in orphans)
-    return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {names}")
+    orphans, spares = find_orphans(sight, limits), find_useless_spares(sight, limits)
+    if not orphans and not spares:
+        text = f"{len({driver.generation for driver in sight.drivers})} generations run here"
+        return Verdict("drivers", Level.OK, f"{text}; {describe_spares(sight)}" if limits.has_spare else text)
+    names = [f"session {driver.session} of generation {driver.generation}" for driver in orphans]
+    names += [f"session {spare.session}, a spare that hangs or is not wanted" for spare in spares]
+    return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {', '.join(names)}")
 
 
 def check_audit(sight: Sight, limits: Limits) -> Verdict:
@@ -288,6 +303,22 @@ def find_orphans(sight: Sight, limits: Limits) -> list[DriverProcess]:
         for driver in sight.drivers
         if driver.age > limits.hung and _has_been_over(sight, driver.generation, limits.hung)
     ]
+
+
+def find_useless_spares(sight: Sight, limits: Limits) -> list[SpareProcess]:
+    """Spares that hang, while they warm up or while they wait, and all of them when there is to be none."""
+    return [
+        spare
+        for spare in sight.spares
+        if not limits.has_spare
+        or (spare.silence > limits.hung if spare.is_ready else spare.age > limits.starting + limits.hung)
+    ]
+
+
+def describe_spares(sight: Sight) -> str:
+    if any(spare.is_ready for spare in sight.spares):
+        return "a spare driver is ready"
+    return "a spare driver is warming up" if sight.spares else "there is no spare driver now"
 
 
 def _has_been_over(sight: Sight, generation: int, time: timedelta) -> bool:

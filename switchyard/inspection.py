@@ -11,11 +11,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from switchyard.errors import SwitchyardError
-from switchyard.health import CHECKS, WINDOW, Beat, Disk, LastAudit, Sight, Verdict
+from switchyard.health import CHECKS, WINDOW, Beat, Disk, Sight, Verdict
 from switchyard.kafka.topics import TopicReader
-from switchyard.local.drivers import list_drivers
+from switchyard.local.drivers import list_drivers, list_spares
 from switchyard.settings import Settings
 from switchyard.tables import store
+from switchyard.tables.audits import newest_audit
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, recent_rows
 
@@ -64,16 +65,12 @@ def see_disks(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sig
 
 
 def see_drivers(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    return replace(sight, drivers=list_drivers(settings.workspace))
+    return replace(sight, drivers=list_drivers(settings.workspace), spares=list_spares(settings.workspace))
 
 
 def see_audit(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
     rows = store.read_rows(settings.layout, "audits", where=pc.field("generation") == sight.standing.generation)
-    if not rows:
-        return sight
-    last = max(rows, key=lambda row: row["at"])
-    differences = sum(last[name] or 0 for name in ("missing", "extra", "unaccounted"))
-    return replace(sight, audit=LastAudit(last["at"], last["generation"], differences))
+    return replace(sight, audit=newest_audit(rows))
 
 
 def _beat(row: Progress) -> Beat:

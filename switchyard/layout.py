@@ -69,6 +69,11 @@ class Workspace:
     def process_logs(self) -> Path:
         return self.home / "process-logs"
 
+    @property
+    def spares(self) -> Path:
+        """One folder for each spare driver, also after a generation has taken it."""
+        return self.run / "spares"
+
     def driver_pid(self, generation: int) -> Path:
         return self.run / f"driver-{generation}.pid"
 

@@ -6,14 +6,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from switchyard.control import Policy
 from switchyard.errors import InputError
 from switchyard.health import Limits
 from switchyard.layout import Layout, Workspace
+from switchyard.object_store import check_root
 from switchyard.retention import Keeping
+from switchyard.submission import Executors
 from switchyard.swaps import Rules, Target
 
 JoinType = Literal["left", "inner", "natural", "asof"]
@@ -23,7 +25,7 @@ LOCAL_HOME = ".switchyard"
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SWITCHYARD_", extra="ignore", frozen=True)
 
-    root: str = Field(LOCAL_HOME, description="Where tables and checkpoints live: a folder or a URI.")
+    root: str = Field(LOCAL_HOME, description="Where tables and checkpoints live: a folder, or s3://bucket/path.")
     home: Path | None = Field(
         None, description="Folder for process ids, logs and secrets; the root when that is a folder."
     )
@@ -105,10 +107,35 @@ class Settings(BaseSettings):
     )
     trigger_seconds: float = Field(1.0, ge=0, description="Least time between the starts of two micro-batches.")
     shuffle_partitions: int = Field(2, gt=0, description="State partitions of a generation, for its life.")
-    driver_memory: str = Field("2g", pattern=r"^\d+[mg]$", description="Heap of a generation's driver.")
+    driver_memory: str = Field("768m", pattern=r"^\d+[mg]$", description="Heap of a generation's driver.")
+    driver_java_options: str = Field(
+        "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
+        pattern=r"^(-\S+( |$))*$",
+        description="Options of the JVM of a driver on this machine; these are for few cores and a small heap.",
+    )
+    executors: int = Field(
+        2, ge=1, description="Executors of each driver on a cluster; with a local master the driver does all the work."
+    )
+    executor_cores: int = Field(1, ge=1, description="Cores of an executor, on a cluster.")
+    executor_memory: str = Field("1g", pattern=r"^\d+[mg]$", description="Heap of an executor, on a cluster.")
+    spark_ui_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port of a driver's Spark UI with its metrics, or the next free one; unset: no UI.",
+    )
+    spare: bool = Field(
+        False, description="Keep a warmed-up driver that takes the next swap; it needs one more heap, also at rest."
+    )
     spark_master: str = Field(
         "local[2]", description="Where jobs run when the CLI starts them, and the first spark_default."
     )
+
+    @field_validator("root")
+    @classmethod
+    def _check_root(cls, root: str) -> str:
+        return check_root(root)
 
     @property
     def layout(self) -> Layout:
@@ -143,6 +170,7 @@ class Settings(BaseSettings):
             lost=timedelta(seconds=self.lost_seconds),
             least_free_bytes=int(self.least_free_gigabytes * 2**30),
             reject_share=self.reject_alert_share,
+            has_spare=self.spare,
         )
 
     @property
@@ -165,6 +193,11 @@ class Settings(BaseSettings):
             self.control_topic,
             tuple(name.strip() for name in self.allowed_topics.split(",") if name.strip()),
         )
+
+    @property
+    def executor_sizes(self) -> Executors:
+        """What a driver asks a cluster for."""
+        return Executors(self.executors, self.executor_cores, self.executor_memory)
 
     @property
     def bootstrap(self) -> str:

@@ -228,7 +228,7 @@ class Ledger:
         return self._lives.get(generation)
 
     def was_active(self, generation: int) -> bool:
-        return any(entry.generation == generation for entry in self.flips)
+        return generation in self._flipped
 
     def is_retired(self, generation: int) -> bool:
         """Whether a generation has ended and nobody has asked for it since."""
@@ -278,6 +278,10 @@ class Ledger:
     @cached_property
     def flips(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.event is Event.APPLIED]
+
+    @cached_property
+    def _flipped(self) -> frozenset[int | None]:
+        return frozenset(entry.generation for entry in self.flips)
 
 
 def is_build_id(swap_id: str) -> bool:

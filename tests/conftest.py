@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from switchyard.local.broker import Broker
     from tests.integration.conftest import Stack
+    from tests.object_stores import RunningStore
 
 # Every JVM of the tests lives for seconds or minutes: the quick compiler alone leaves the cores to the work.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -44,6 +45,24 @@ def topics(broker: Broker) -> Topics:
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout(str(tmp_path / "root"))
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
+    from tests.object_stores import running_object_store
+
+    with running_object_store(tmp_path_factory.mktemp("object-store")) as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(object_store: RunningStore, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """A fresh root on the object store; this process and its children know the way to it."""
+    from tests.object_stores import BUCKET
+
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    return Layout(f"s3://{BUCKET}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture(scope="session")

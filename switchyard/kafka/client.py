@@ -68,7 +68,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 def read_properties(path: Path) -> dict[str, str]:
     """Reads `name=value` lines, with the escapes of Java's properties files; # and ! begin a comment."""
     try:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        if _is_open_to_others(path.stat()):
             raise InputError(f"others can read the Kafka client properties in {path}: run `chmod 600` on it")
         content = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -81,6 +81,12 @@ def read_properties(path: Path) -> dict[str, str]:
         if not name.strip() or not separator:
             raise InputError(f"setting {number} in {path} is not of the form name=value; mend the line")
     return {_unescape(name.rstrip(" \t")): _unescape(value.lstrip(" \t")) for name, _, value in pairs}
+
+
+def _is_open_to_others(found: os.stat_result) -> bool:
+    """A file of somebody else that we read through a group of ours is a secret that was mounted for us."""
+    others = 0o077 if found.st_uid == os.geteuid() else 0o007
+    return bool(stat.S_IMODE(found.st_mode) & others)
 
 
 def _escape(text: str) -> str:

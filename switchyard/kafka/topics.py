@@ -104,7 +104,12 @@ class TopicReader:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise InputError(_why_not(topic, error.args[0])) from None
+            self._forget_controller()
             raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
+
+    def _forget_controller(self) -> None:
+        """An open client waits for the broker that it took for the controller even when another one is that by now."""
+        self.__dict__.pop("_admin", None)
 
     @cached_property
     def _admin(self) -> AdminClient:

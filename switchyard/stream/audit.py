@@ -20,6 +20,7 @@ from switchyard.errors import InputError
 from switchyard.generations import GenerationSpec, load_spec
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from switchyard.layout import Layout
+from switchyard.object_store import to_hadoop
 from switchyard.offsets import count_records, from_json
 from switchyard.settings import Settings
 from switchyard.tables import store
@@ -109,7 +110,7 @@ def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) 
     """
     files = store.list_files(layout, name, progress.version_of(name), progress.generation)
     schema = from_arrow_schema(pa.schema([field for field in SCHEMAS[name] if field.name != "generation"]))
-    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*map(to_hadoop, files)) if files else spark.createDataFrame([], schema)
 
 
 def compare_rows(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:

@@ -33,7 +33,7 @@ from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.audit import compare_rows, read_at
-from switchyard.stream.bulk import uri_of, write_files
+from switchyard.stream.bulk import write_files
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 from switchyard.stream.gate import Verdict, sample_users
 from switchyard.stream.meter import Meter
@@ -42,6 +42,7 @@ from switchyard.stream.sink import BatchSink
 from switchyard.swaps import Entry, Event, Request
 from switchyard.tables import files
 from switchyard.tables.book import DeltaBook
+from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, report
 from switchyard.tables.schemas import SCHEMAS
@@ -113,7 +114,7 @@ class _Builder:
     def __post_init__(self) -> None:
         layout = self.settings.layout
         self.sink = BatchSink(layout, self.spec, self.attempt)
-        self.notes = files.Folder.at(layout.checkpoint(self.spec.generation))
+        self.notes = Folder.at(layout.checkpoint(self.spec.generation))
         self.records = count_records(self.spec.startOffsets, self.spec.readyOffsets)
 
     def build(self) -> str:
@@ -201,7 +202,7 @@ class _Builder:
             folder = self.sink.writers[name].folder
             place = f"{files.generation_folder(spec.generation)}/backfill-{self.attempt}"
             rows = carry(events, name, topic)
-            rows.write.mode("overwrite").partitionBy("kind").parquet(uri_of(folder, place))
+            rows.write.mode("overwrite").partitionBy("kind").parquet(folder.spark_uri(place))
         kinds = {kind: folder.list_parquet(f"{place}/kind={kind}") for kind in ("valid", "reject", "tombstone")}
         counts = {kind: self._count(name, paths) for kind, paths in kinds.items()}
         for path in kinds["tombstone"]:
@@ -241,7 +242,7 @@ class _Builder:
         schema = from_arrow_schema(pa.schema([column for column in SCHEMAS[name] if column.name != "generation"]))
         folder = self.sink.writers[name].folder
         reader = self.spark.read.schema(schema)
-        uris = [uri_of(folder, path) for path in paths]
+        uris = [folder.spark_uri(path) for path in paths]
         return reader.parquet(*uris) if uris else self.spark.createDataFrame([], schema)
 
     def _describe(self, name: str, paths: list[str]) -> list[AddAction]:

@@ -68,22 +68,17 @@ def _source_frame(rows: DataFrame, side: Side, topic: Column) -> DataFrame:
     return events.withColumnsRenamed(renamed).select(*names)
 
 
-def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
+def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame, part: str = "bulk") -> list[AddAction]:
     """Writes a frame below the generation's folder; what an earlier try left there is replaced."""
     writer = sink.writers[name]
     if writer.has_batch(batch_id):
         return []
-    folder = f"{files.generation_folder(writer.generation)}/bulk-{writer.attempt}-{batch_id}"
-    frame.write.mode("overwrite").parquet(uri_of(writer.folder, folder))
+    folder = f"{files.generation_folder(writer.generation)}/{part}-{writer.attempt}-{batch_id}"
+    frame.write.mode("overwrite").parquet(writer.folder.spark_uri(folder))
     written = [
         files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)
     ]
     return [action for action in written if json.loads(action.stats)["numRecords"]]
-
-
-def uri_of(folder: files.Folder, relative: str) -> str:
-    scheme = folder.filesystem.type_name
-    return f"file://{folder.full(relative)}" if scheme == "local" else f"{scheme}://{folder.full(relative)}"
 
 
 def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
@@ -94,26 +89,30 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     events = rows.where(F.col("kind") == side).select(*names)
     if join_type in ("natural", "asof"):
         pairs = _keep_latest(pairs, side)
-    old = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_anti").select(*names)
-    if join_type == "inner":
-        appended, revised = pairs, old.limit(0)
-    elif join_type == "left":
-        appended, revised = pairs.union(_lonely(events, pairs, side)), _only_keys(old, side)
-    else:
+    # A pair of two events of the first batch revises nothing, and no other batch has been before it.
+    has_older = batch_id > 0
+    new, old = pairs, None
+    if join_type != "inner" and has_older:
+        old = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_anti").select(*names)
+    if join_type in ("natural", "asof") and has_older:
         new = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_semi").select(*names)
-        appended, revised = new.union(_lonely(events, pairs, side)), old
-    with_null_apart = appended.sortWithinPartitions(F.col("accountOffset").isNull(), *KEYS[side])
-    added = write_files(sink, "joined", batch_id, with_null_apart)
-    arrow = _bring_to_driver(sink, batch_id, revised)
+    added = write_files(sink, "joined", batch_id, new.sortWithinPartitions(*KEYS[side]))
+    if join_type != "inner":
+        # In files of their own: to drop one of these rows later is to write its file again.
+        lonely = _lonely(events, pairs, side).sortWithinPartitions(*KEYS[side])
+        added += write_files(sink, "joined", batch_id, lonely, "bulk-lonely")
+    revised = changes.ROW_SCHEMA.empty_table()
+    if old is not None:
+        revised = _bring_to_driver(sink, batch_id, _only_keys(old, side) if join_type == "left" else old)
     empty = changes.ROW_SCHEMA.empty_table()
-    sink.commit_joined(batch_id, JoinedChanges(empty, arrow, side, join_type == "left"), added)
+    sink.commit_joined(batch_id, JoinedChanges(empty, revised, side, join_type == "left"), added)
 
 
 def _bring_to_driver(sink: BatchSink, batch_id: int, rows: DataFrame) -> pa.Table:
     """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
     writer = sink.writers["joined"]
     folder = f"_revised/{writer.generation}-{writer.attempt}-{batch_id}"
-    rows.write.mode("overwrite").parquet(uri_of(writer.folder, folder))
+    rows.write.mode("overwrite").parquet(writer.folder.spark_uri(folder))
     try:
         tables = [writer.folder.read(path).cast(changes.ROW_SCHEMA) for path in writer.folder.list_parquet(folder)]
     finally:

@@ -26,7 +26,6 @@ from switchyard.generations import GenerationSpec, load_spec
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.retention import Keeping
-from switchyard.stream.bulk import uri_of
 from switchyard.swaps import Ledger
 from switchyard.tables import files, store
 from switchyard.tables.book import DeltaBook
@@ -38,6 +37,7 @@ from switchyard.tables.compaction import (
     list_files,
     replace_files,
 )
+from switchyard.tables.folders import Folder
 from switchyard.tables.schemas import SCHEMAS
 
 FILES_PER_GROUP = 32
@@ -141,7 +141,7 @@ class _Compaction:
         """The files that took the place of a group; None when one of the group has gone meanwhile."""
         if len(self._still_there(group)) < len(group):
             return None
-        folder = files.Folder.at(self.layout.table(self.name))
+        folder = Folder.at(self.layout.table(self.name))
         relative = f"{files.generation_folder(self.generation)}/{COMPACTED}{uuid.uuid4()}"
         try:
             for number, (rows, size) in enumerate(self._parts(folder, group)):
@@ -155,7 +155,7 @@ class _Compaction:
         self._discard(folder, relative)
         return None
 
-    def _describe(self, folder: files.Folder, relative: str, rows: int) -> list[AddAction]:
+    def _describe(self, folder: Folder, relative: str, rows: int) -> list[AddAction]:
         paths = [path for number in range(2) for path in folder.list_parquet(f"{relative}-{number}")]
         written = [files.describe_file(folder, self.generation, path, data_change=False) for path in paths]
         counts = {action.path: json.loads(action.stats)["numRecords"] for action in written}
@@ -166,15 +166,15 @@ class _Compaction:
             )
         return [action for action in written if counts[action.path]]
 
-    def _discard(self, folder: files.Folder, relative: str) -> None:
+    def _discard(self, folder: Folder, relative: str) -> None:
         for number in range(2):
             folder.delete_folder(f"{relative}-{number}")
 
-    def _parts(self, folder: files.Folder, group: Sequence[LiveFile]) -> list[tuple[DataFrame, float]]:
+    def _parts(self, folder: Folder, group: Sequence[LiveFile]) -> list[tuple[DataFrame, float]]:
         """The rows of a group with about the bytes they take; of `joined`, those without an account apart."""
         fields = [field for field in SCHEMAS[self.name] if field.name != "generation"]
         schema = from_arrow_schema(pa.schema(fields))
-        rows = self.spark.read.schema(schema).parquet(*[uri_of(folder, file.path) for file in group])
+        rows = self.spark.read.schema(schema).parquet(*[folder.spark_uri(file.path) for file in group])
         size, count = sum(file.size for file in group), sum(file.rows for file in group)
         lonely = sum(file.lonely_rows for file in group) if self.name == "joined" else 0
         share = lonely / max(1, count)
@@ -182,9 +182,9 @@ class _Compaction:
         parts = [(rows.where(~is_lonely), size * (1 - share)), (rows.where(is_lonely), size * share)]
         return [part for part, there in zip(parts, (count > lonely, lonely > 0), strict=True) if there]
 
-    def _write(self, rows: DataFrame, parts: int, folder: files.Folder, relative: str) -> None:
+    def _write(self, rows: DataFrame, parts: int, folder: Folder, relative: str) -> None:
         ordered = rows.repartitionByRange(parts, *self.key) if parts > 1 else rows.coalesce(1)
-        ordered.sortWithinPartitions(*self.key).write.parquet(uri_of(folder, relative))
+        ordered.sortWithinPartitions(*self.key).write.parquet(folder.spark_uri(relative))
 
     def _still_there(self, group: Sequence[LiveFile]) -> list[LiveFile]:
         live = {file.path for file in list_files(store.open_table(self.layout, self.name), self.generation)}

@@ -58,8 +58,41 @@ class Verdict:
         )
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What the batch join makes of the topics up to an end."""
+
+    end: Offsets
+    marks: Marks
+    rows: pa.Table
+
+
+def expect(
+    spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], limit: int, end: Offsets, marks: Marks
+) -> Expected:
+    """Reads the topics again. It can be done while the batch that is to be compared is still under way."""
+    share = max(1, count_records(spec.startOffsets, end) // limit)
+    with _interpreted(spark):
+        users, accounts = (
+            keep_remembered(_read_topic(spark, topic, fields, kafka, spec.startOffsets, end), marks, topic)
+            for topic, fields in ((spec.usersTopic, USER_FIELDS), (spec.accountsTopic, ACCOUNT_FIELDS))
+        )
+        return Expected(end, marks, _join(users, accounts, spec, share))
+
+
+def _join(users: DataFrame, accounts: DataFrame, spec: GenerationSpec, share: int) -> pa.Table:
+    joined = JOINS[spec.joinType](sample_users(users, share), sample_users(accounts, share), spec.stateRetention)
+    return joined.select(*JOINED_COLUMNS).toArrow().cast(ROW_SCHEMA)
+
+
 def examine(
-    spark: SparkSession, layout: Layout, spec: GenerationSpec, kafka: Mapping[str, str], limit: int, is_resumed: bool
+    spark: SparkSession,
+    layout: Layout,
+    spec: GenerationSpec,
+    kafka: Mapping[str, str],
+    limit: int,
+    is_resumed: bool,
+    known: Expected | None = None,
 ) -> Verdict:
     """Compares about `limit` records; of more, those of a share of the users, with all of their rows."""
     progress = newest_progress(layout, spec.generation) if is_resumed else _first_with_records(layout, spec)
@@ -70,17 +103,15 @@ def examine(
     if not limit:
         return Verdict(0, 0, 0, records, share=0)
     share = max(1, records // limit)
-    with _interpreted(spark):
-        if is_resumed:
+    if is_resumed:
+        with _interpreted(spark):
             users, accounts = (read_at(spark, layout, name, progress) for name in ("users", "accounts"))
-        else:
-            marks = _marks_at(layout, progress)
-            users, accounts = (
-                keep_remembered(_read_topic(spark, topic, fields, kafka, spec.startOffsets, end), marks, topic)
-                for topic, fields in ((spec.usersTopic, USER_FIELDS), (spec.accountsTopic, ACCOUNT_FIELDS))
-            )
-        joined = JOINS[spec.joinType](sample_users(users, share), sample_users(accounts, share), spec.stateRetention)
-        expected = joined.select(*JOINED_COLUMNS).toArrow().cast(ROW_SCHEMA)
+            expected = _join(users, accounts, spec, share)
+    else:
+        marks = _marks_at(layout, progress)
+        if known is None or (known.end, known.marks) != (end, marks):
+            known = expect(spark, spec, kafka, limit, end, marks)
+        expected = known.rows
     actual = store.read_arrow(
         layout,
         "joined",

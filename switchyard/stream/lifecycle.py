@@ -26,13 +26,14 @@ from switchyard.kafka.client import to_java
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
+from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, has_reached
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.continuity import check_continuity, check_topics
 from switchyard.stream.failures import explain_failure, explain_text, insist
-from switchyard.stream.gate import examine
+from switchyard.stream.gate import Expected, examine, expect
 from switchyard.stream.jumps import JumpWatch
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
@@ -44,6 +45,7 @@ from switchyard.tables.writer import TableWriter, claim_attempt
 from switchyard.upkeep import clean_up, last_seen, note_failure, retire_silent
 
 LOOK_SECONDS = 0.5
+BUILDING_SECONDS = 0.05
 RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
 WATCHED_HEARTBEAT_SECONDS = 1.0
@@ -122,10 +124,11 @@ def _stream(
             runner = BatchRunner(settings, spec, attempt)
             spark = start_session(settings, f"switchyard generation {spec.generation}", kafka.get(TOKEN_URL, ""))
             rows = generation_rows(spark, spec, java_kafka, settings.max_offsets_per_trigger)
+        runner.is_building = True
         query = (
             rows.writeStream.queryName(f"generation-{spec.generation}")
             .foreachBatch(runner)
-            .option("checkpointLocation", settings.layout.checkpoint(spec.generation))
+            .option("checkpointLocation", to_hadoop(settings.layout.checkpoint(spec.generation)))
             .trigger(processingTime=f"{settings.trigger_seconds} seconds")
             .start()
         )
@@ -233,6 +236,7 @@ class _Watch:
     _clock: JumpWatch = field(default_factory=JumpWatch)
     _silent_since: float | None = None
     _is_doubted: bool = False
+    _expected: Expected | None = None
 
     @property
     def layout(self) -> Layout:
@@ -244,11 +248,27 @@ class _Watch:
 
     def until_end(self) -> End:
         while True:
-            if self.stop.wait(LOOK_SECONDS):
+            if self._wait():
                 self._tell("asked to stop: the driver ends after its batch")
                 return End.STOPPED
             if end := self._look():
                 return end
+
+    def _wait(self) -> bool:
+        """Until a look is due; a batch of a build is looked at at once. Whether the driver was asked to stop."""
+        every, deadline = BUILDING_SECONDS if self.runner.is_building else LOOK_SECONDS, time.monotonic() + LOOK_SECONDS
+        while self.runner.looked.is_set() and time.monotonic() < deadline:
+            if self.stop.wait(every):
+                return True
+            self._expect_soon()
+        return self.stop.is_set()
+
+    def _expect_soon(self) -> None:
+        """The data gate reads the topics again while the first batch is still under way: who waits is the flip."""
+        if self._expected is None and self.runner.is_building and self.runner.begun and self.settings.gate_records:
+            end, marks = self.runner.begun
+            limit = self.settings.gate_records
+            self._expected = expect(self.spark, self.runner.spec, self.java_kafka, limit, end, marks)
 
     def _look(self) -> End | None:
         if self.runner.fenced is not None:
@@ -264,9 +284,15 @@ class _Watch:
             return self._end_fenced(error)
         if self._is_due("pulse", PULSE_SECONDS):
             self._show_pulse()
-        if self._is_due("book", RESTING_SECONDS if self._is_resting else LOOK_SECONDS):
-            return self._act()
+        if not self.runner.looked.is_set() or self._is_due("book", self._book_seconds):
+            end = self._act()
+            self.runner.looked.set()
+            return end
         return None
+
+    @property
+    def _book_seconds(self) -> float:
+        return RESTING_SECONDS if self._is_resting else LOOK_SECONDS
 
     def _show_pulse(self) -> None:
         """For the task that watches over this process; not where another attempt has put its own pid since."""
@@ -352,6 +378,7 @@ class _Watch:
         is_active = standing.generation == self.generation
         self._is_resting = is_active and not ledger.lingering
         self._is_watched = is_active and bool(ledger.lingering)
+        self.runner.is_building = is_building and not is_active
         if swaps.is_abandoned(ledger, self.generation):
             return self._abandon()
         if swaps.must_stop(ledger, self.started_for):
@@ -394,7 +421,13 @@ class _Watch:
         # Nobody reads this generation yet: its next batch can wait for the proof, and both are done sooner.
         with self.runner.busy:
             verdict = examine(
-                self.spark, self.layout, self.runner.spec, self.java_kafka, self.settings.gate_records, is_resumed
+                self.spark,
+                self.layout,
+                self.runner.spec,
+                self.java_kafka,
+                self.settings.gate_records,
+                is_resumed,
+                self._expected,
             )
         if not verdict.is_clean:
             raise SwitchyardError(f"the data gate is shut: {verdict.describe()}")

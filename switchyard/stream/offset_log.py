@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import Offsets
-from switchyard.tables.files import Folder
+from switchyard.tables.folders import Folder
 
 _NO_OFFSET = "-"
 """Spark's line for a source that has not been read yet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +19,8 @@ from switchyard.joins import JOINED_COLUMNS, is_within
 from switchyard.offsets import Offsets
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 
+# Small batches do not wait for more records, and big ones are not handed over in small portions.
+FETCHING = {"kafka.fetch.max.wait.ms": "20", "kafka.max.poll.records": "5000"}
 BATCH_COLUMNS = {
     "kind": "string",
     "userId": "string",
@@ -37,9 +40,13 @@ BATCH_COLUMNS = {
 }
 
 
+# A client asks a broker that was killed until its time is over, and learns only then who leads in its place.
+PATIENCE = {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms": "15000"}
+
+
 def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
     """Settings of the Java client, as options of Spark's Kafka source."""
-    return {f"kafka.{name}": value for name, value in kafka.items()}
+    return PATIENCE | {f"kafka.{name}": value for name, value in kafka.items()}
 
 
 def read_topic(
@@ -48,11 +55,12 @@ def read_topic(
     reader = spark.readStream.format("kafka").options(
         **kafka_options(kafka),
         **{
-            "kafka.fetch.max.wait.ms": "20",
+            **FETCHING,
             "subscribe": topic,
             "startingOffsets": json.dumps({topic: {str(p): o for p, o in starts[topic].items()}}),
             "failOnDataLoss": "true",
-            "fetchOffset.numRetries": "10",
+            # With the time above, ten minutes.
+            "fetchOffset.numRetries": "40",
             "fetchOffset.retryIntervalMs": "500",
             "maxOffsetsPerTrigger": str(max_offsets),
         },
@@ -71,8 +79,7 @@ def read_range(
         .options(**kafka_options(kafka))
         .options(
             **{
-                "kafka.fetch.max.wait.ms": "20",
-                "kafka.max.poll.records": "5000",
+                **FETCHING,
                 "assign": json.dumps({topic: sorted(ends)}),
                 "startingOffsets": json.dumps({topic: starts}),
                 "endingOffsets": json.dumps({topic: ends}),
@@ -86,14 +93,30 @@ def read_range(
 
 def batch_rows(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None) -> DataFrame:
     """Kafka records of both topics as the rows of BATCH_COLUMNS; see `changes` for what is made of them."""
-    user_events = _positioned(decode(users, USER_FIELDS), "user")
-    account_events = _positioned(decode(accounts, ACCOUNT_FIELDS), "account")
+    user_events = _positioned(_shuffled(decode(users, USER_FIELDS)), "user")
+    account_events = _positioned(_shuffled(decode(accounts, ACCOUNT_FIELDS)), "account")
     parts = [
         _source_rows(user_events, "user"),
         _source_rows(account_events, "account"),
         _pairs(user_events, account_events, join_type, retention),
     ]
     return parts[0].union(parts[1]).union(parts[2])
+
+
+def _shuffled(events: DataFrame) -> DataFrame:
+    """Events in the partitions of the join, so that its shuffle is read once more in place of the topic.
+
+    Spark does that for two equal shuffles only. In one column, all that is not asked for on one side stays in both.
+    """
+    names = [name for name in events.columns if name != "userId"]
+    packed = events.select("userId", F.struct(*names).alias("packed")).repartition("userId")
+    return packed.select("userId", *[F.col("packed")[name].alias(name) for name in names])
+
+
+def _valid(events: DataFrame) -> DataFrame:
+    """Spark moves a condition below the shuffle, which is another one then, unless it depends on the partition."""
+    is_valid = F.when(F.spark_partition_id() >= 0, F.col("kind") == "valid")
+    return events.where(is_valid).drop("kind", "text", "reason", "owner")
 
 
 def _positioned(events: DataFrame, side: str) -> DataFrame:
@@ -106,20 +129,19 @@ def _source_rows(events: DataFrame, side: str) -> DataFrame:
     named = owned.withColumn("value", F.when(is_reject, F.col("text"))).withColumn(
         "kind", F.when(F.col("kind") == "valid", side).otherwise(F.col("kind"))
     )
-    return named.select(*[_column(named, name, kind) for name, kind in BATCH_COLUMNS.items()])
+    return named.select(*_batch_columns(frozenset(named.columns)))
 
 
-def _column(frame: DataFrame, name: str, kind: str) -> Column:
-    return F.col(name) if name in frame.columns else F.lit(None).cast(kind).alias(name)
+@cache
+def _batch_columns(present: frozenset[str]) -> list[Column]:
+    """Made once for each of the three parts, because a swap waits for every call into the JVM."""
+    return [
+        F.col(name) if name in present else F.lit(None).cast(kind).alias(name) for name, kind in BATCH_COLUMNS.items()
+    ]
 
 
 def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None) -> DataFrame:
-    left = users.where("kind = 'valid'").drop("kind", "text", "reason", "owner")
-    right = (
-        accounts.where("kind = 'valid'")
-        .drop("kind", "text", "reason", "owner")
-        .withColumnRenamed("userId", "accountUserId")
-    )
+    left, right = _valid(users), _valid(accounts).withColumnRenamed("userId", "accountUserId")
     matches = [F.col("userId") == F.col("accountUserId")]
     if join_type == "asof":
         matches.append(F.col("userTs") <= F.col("accountTs"))
@@ -128,7 +150,7 @@ def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: tim
         left, right = left.withWatermark("userTs", delay), right.withWatermark("accountTs", delay)
         matches.append(is_within(F.col("userTs"), F.col("accountTs"), retention))
     pairs = left.join(right, matches, "inner").select(F.lit("pair").alias("kind"), *JOINED_COLUMNS)
-    return pairs.select(*[_column(pairs, name, kind) for name, kind in BATCH_COLUMNS.items()])
+    return pairs.select(*_batch_columns(frozenset(pairs.columns)))
 
 
 def generation_rows(

@@ -13,21 +13,27 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
 from switchyard import offsets
-from switchyard.errors import FencedError, SwitchyardError
+from switchyard.errors import FencedError, LostRaceError, SwitchyardError
 from switchyard.generations import GenerationSpec
-from switchyard.layout import Layout
+from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets
 from switchyard.settings import Settings
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
+from switchyard.stream.compaction import sort_key
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
+from switchyard.tables import store
+from switchyard.tables.forgotten import Marks
 from switchyard.tables.logs import tell
+from switchyard.tables.merging import FAN_IN, merge_small
 from switchyard.tables.progress import Progress, newest_progress, report
 
 LOG_SECONDS = 10.0
+MOST_MERGED_BYTES = 4 * 2**20
+"""To revise a row is to write its file again, so what a driver merges stays small. Maintenance makes larger files."""
 log = logging.getLogger("switchyard.driver")
 
 
@@ -51,6 +57,11 @@ def collect_if_it_fits(rows: DataFrame) -> pa.Table | None:
         return None
 
 
+def most_merged_bytes(settings: Settings) -> int:
+    """The size of the largest files that a driver makes of small ones."""
+    return min(settings.keeping.file_bytes, MOST_MERGED_BYTES)
+
+
 class BatchRunner:
     """Called by Spark for each micro-batch; the main thread reads `position` and takes `busy` to stop between two."""
 
@@ -59,9 +70,16 @@ class BatchRunner:
         self.attempt = attempt
         self.layout: Layout = settings.layout
         self.sink = BatchSink(settings.layout, spec, attempt)
+        self._progress = store.open_table(settings.layout, "progress")
         self._first_versions = self.sink.versions()
         self.busy = threading.Lock()
         self.stopping = threading.Event()
+        # While a generation is built, each batch waits until the main thread has looked at the one before it.
+        self.is_building = False
+        self.looked = threading.Event()
+        self.looked.set()
+        self.begun: tuple[Offsets, Marks] | None = None
+        """Where a small first batch ends and which marks it goes by, as soon as that is known"""
         # A heartbeat must not come after a batch's row and tell the position before it.
         self._reporting = threading.Lock()
         self.position = self._last_position()
@@ -72,14 +90,17 @@ class BatchRunner:
         self.broker_ends: Offsets = {}
         self._logged_at = 0.0
         self._small_batch_records = settings.small_batch_records
+        self._merged_bytes = most_merged_bytes(settings)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """A batch that Spark begins while the query is being stopped must give way, or both would wait for ever."""
-        while not self.busy.acquire(timeout=0.1):
+        while not self.looked.wait(0.1) or not self.busy.acquire(timeout=0.1):
             self._give_way()
         try:
             self._give_way()
             self._run(rows, batch_id)
+            if self.is_building:
+                self.looked.clear()
         except FencedError as error:
             self.fenced = error
             raise
@@ -103,7 +124,10 @@ class BatchRunner:
         self.sink.check_fence()
         if not self.sink.has_begun(batch_id):
             self._tell_forgotten(self.sink.forget())
-        is_small = offsets.count_records(start, end) <= self._small_batch_records
+        records = offsets.count_records(start, end)
+        is_small = records <= self._small_batch_records
+        if is_small and records and batch_id == 0:
+            self.begun = (end, self.sink.marks())
         table = collect_if_it_fits(rows) if is_small else None
         if table is not None:
             counts = self.sink.commit_arrow(batch_id, table)
@@ -113,9 +137,23 @@ class BatchRunner:
         with self._reporting:
             self.position = Position(batch_id, end, self.sink.versions())
             self._write_report(counts, seconds, offsets.to_json(start))
+        if batch_id % FAN_IN == 0:
+            self._merge_small_files()
         if time.monotonic() - self._logged_at > LOG_SECONDS:
             self._logged_at = time.monotonic()
             log.info("batch %s: %s records in %.1f s", batch_id, counts.input_rows, seconds)
+
+    def _merge_small_files(self) -> None:
+        """After the batch is visible, so that it costs no row any time. Who loses a race merges more next time."""
+        generation = self.spec.generation
+        try:
+            for name in BIG_TABLES:
+                table, key = self.sink.writers[name].refresh(), sort_key(name, self.spec.joinType)
+                merge_small(self.layout, table, name, generation, key, self._merged_bytes)
+            self._progress.update_incremental()
+            merge_small(self.layout, self._progress, "progress", generation, ["at"], self._merged_bytes)
+        except LostRaceError as error:
+            log.warning("small files stay as they are for now: %s", error)
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
         checkpoint = self.layout.checkpoint(self.spec.generation)
@@ -196,6 +234,7 @@ class BatchRunner:
                 startOffsets=start,
                 endOffsets=offsets.to_json(position.end) if position.end else None,
             ),
+            self._progress,
         )
         self.reported_at = time.monotonic()
 

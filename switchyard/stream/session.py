@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from switchyard.object_store import find_store, hadoop_conf, is_on_object_store
 from switchyard.settings import Settings
 from switchyard.stream.decode import DECODE_CONF
 
@@ -14,7 +15,9 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 MAX_RESULT_SIZE = "spark.driver.maxResultSize"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 # Options and settings whose values Spark must not show, in a plan, a log or an event.
-SECRET_OPTIONS = "(?i)secret|password|token|access[.]?key|jaas|keystore|ssl[.]key"
+SECRET_OPTIONS = "(?i)secret|password|token|access[._]?key|jaas|keystore|ssl[.]key"
+METRICS_PATH = "/metrics/prometheus"
+_SINK = "spark.metrics.conf.*.sink.prometheusServlet"
 _TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
@@ -25,35 +28,68 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.adaptive.enabled": "false",
+        # Else each Column asks the JVM several times, and Python for IPython, only to say in errors where it was made.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Else the shuffle of a stream's events is not the same for its two readers, see `query`.
+        "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+        # A batch is kept for seconds: to look for the best encoding costs more than the space.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
-        f"{_ROCKSDB}.boundedMemoryUsage": "true",
-        f"{_ROCKSDB}.maxMemoryUsageMB": "500",
+        # Of each partition of the state. With one bound for all, the filters of large files push each other out of the
+        # cache and are read again for nearly every lookup; so they are beside it, a few bytes for each row.
+        f"{_ROCKSDB}.blockCacheSizeMB": "32",
+        f"{_ROCKSDB}.writeBufferSizeMB": "16",
+        # Else each row that is put is looked up first, only to be counted.
+        f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
         "spark.sql.streaming.join.stateFormatVersion": "3",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        MAX_RESULT_SIZE: "256m",
+        MAX_RESULT_SIZE: "96m",
         "spark.redaction.regex": SECRET_OPTIONS,
         "spark.sql.redaction.options.regex": f"{SECRET_OPTIONS}|url",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **ui_conf(settings.spark_ui_port),
+        **(hadoop_conf(find_store()) if is_on_object_store(settings.root) else {}),
+    }
+
+
+def ui_conf(port: int | None) -> dict[str, str]:
+    """Spark serves its metrics from the UI, so there are none without it. Nobody may end a job from there."""
+    if port is None:
+        return {"spark.ui.enabled": "false"}
+    return {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(port),
+        "spark.ui.killEnabled": "false",
+        "spark.ui.prometheus.enabled": "true",
+        f"{_SINK}.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+        f"{_SINK}.path": METRICS_PATH,
+        "spark.metrics.conf.driver.source.jvm.class": "org.apache.spark.metrics.source.JvmSource",
+        # Else the id of the application, new with each driver, is part of every name.
+        "spark.metrics.namespace": "switchyard",
+        "spark.sql.streaming.metricsEnabled": "true",
     }
 
 
 def start_session(settings: Settings, name: str, token_url: str = "") -> SparkSession:
     """`token_url` is the only address that a Kafka client of this session may fetch a token from."""
-    conf = session_conf(settings) | {"spark.executor.defaultJavaOptions": f"-D{_TOKEN_URLS}={token_url}"}
+    conf = session_conf(settings) | {"spark.executor.defaultJavaOptions": executor_options(token_url)}
     session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
     _keep_values_out(session)
-    session.sparkContext.setLogLevel("WARN")
     allow_token_url(session, token_url)
     _quieten(session)
     return session
+
+
+def executor_options(token_url: str) -> str:
+    """For executors on a cluster. Their log keeps values out too, where this installation is at the same path."""
+    return f"-D{_TOKEN_URLS}={token_url} -Dlog4j2.configurationFile={LOGGING.as_uri()}"
 
 
 def _keep_values_out(session: SparkSession) -> None:

@@ -6,6 +6,7 @@ through the fenced writer, so a replayed batch or a replaced attempt changes not
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,10 @@ from switchyard.stream import changes, forgetting
 from switchyard.stream.changes import JoinedChanges
 from switchyard.tables import files
 from switchyard.tables.forgotten import Marks, Register
+from switchyard.tables.merging import level_of
 from switchyard.tables.writer import Revision, TableWriter
+
+REVISING_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,17 @@ class Counts:
     input_rows: int
     rejected_rows: int
     tombstones: int
+
+
+@dataclass(frozen=True)
+class RewrittenFile:
+    """The files in the place of one file of `joined`, and its rows that go into a file with those of others.
+
+    All that is left of a small file does, so that the next batch has fewer to write again.
+    """
+
+    added: list[AddAction]
+    replacing: pa.Table
 
 
 class BatchSink:
@@ -100,17 +115,25 @@ class BatchSink:
         def revise(table: DeltaTable) -> Revision:
             revision = Revision(list(added or []))
             replacing = [joined.appended]
-            for file in self._files_to_revise(table, joined):
-                existing = writer.folder.read(file.path).select(changes.ROW_SCHEMA.names)
-                rewrite = changes.revise_file(existing.cast(changes.ROW_SCHEMA), joined)
-                if rewrite is None:
-                    continue
-                revision.removed.append(files.remove_file(self.spec.generation, file.path, file.size))
-                replacing.append(rewrite.replacing)
-                if rewrite.kept.num_rows:
-                    revision.added.append(writer.write(rewrite.kept))
+            wanted = self._files_to_revise(table, joined)
+            with ThreadPoolExecutor(REVISING_THREADS) as pool:
+                for file, rewritten in zip(wanted, pool.map(rewrite, wanted), strict=True):
+                    if rewritten is None:
+                        continue
+                    revision.removed.append(files.remove_file(self.spec.generation, file.path, file.size))
+                    revision.added.extend(rewritten.added)
+                    replacing.append(rewritten.replacing)
             revision.added.extend(forgetting.write_joined(writer, pa.concat_tables(replacing)))
             return revision
+
+        def rewrite(file: files.FileRange) -> RewrittenFile | None:
+            existing = writer.folder.read(file.path).select(changes.ROW_SCHEMA.names)
+            found = changes.revise_file(existing.cast(changes.ROW_SCHEMA), joined)
+            if found is None:
+                return None
+            if level_of(file.size) == 0:
+                return RewrittenFile([], pa.concat_tables([found.kept, found.replacing]))
+            return RewrittenFile(forgetting.write_joined(writer, found.kept), found.replacing)
 
         writer.commit(batch_id, revise)
 

@@ -52,10 +52,10 @@ def crash_in_commit(commit: Callable[..., int]) -> Callable[..., int]:
 
 
 def crash_in_report(report: Callable[..., None]) -> Callable[..., None]:
-    def wrapped(layout: Any, progress: Any) -> None:
+    def wrapped(layout: Any, progress: Any, *table: Any) -> None:
         if place == "progress" and progress.batchId >= FIRST_BATCH and progress.startOffsets:
             die()
-        report(layout, progress)
+        report(layout, progress, *table)
 
     return wrapped
 

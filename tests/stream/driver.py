@@ -22,7 +22,7 @@ from switchyard.local.java import find_java
 from switchyard.local.jobs import job_conf
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
-from switchyard.submission import GenerationRequest, submit_arguments, submit_environment
+from switchyard.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
 from switchyard.tables.progress import newest_progress
 from tests.topics import Topics
 
@@ -99,14 +99,14 @@ def running_driver(
     `crash` names what `crashing_job.py` is to do.
     """
     if crash:
-        job, environment = CRASHING_JOB, {"CRASH_POINT": crash}
+        job, environment = CRASHING_JOB, {**(environment or {}), "CRASH_POINT": crash}
     properties = folder / "kafka.properties"
     write_properties(properties, topics.kafka)
     request = GenerationRequest(generation, topics.users, topics.accounts, join_type, "earliest")
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
         *("--master", "local[2]", "--driver-memory", "1g"),
-        *[f"--conf={key}={value}" for key, value in job_conf("local[2]").items()],
+        *[f"--conf={key}={value}" for key, value in job_conf(settings, "local[2]").items()],
         str(job),
         *submit_arguments(request, properties),
     ]
@@ -114,8 +114,10 @@ def running_driver(
         **(environment or {}),
         **os.environ,
         **submit_environment(os.environ, Path(sys.executable), find_java().path),
+        **bind_environment("local[2]"),
         "PYTHONPATH": str(PROJECT),
         "SWITCHYARD_ROOT": settings.root,
+        "SWITCHYARD_HOME": str(settings.workspace.home),
         "SWITCHYARD_LINGER_SECONDS": str(settings.linger_seconds),
         "SWITCHYARD_PROBATION_SECONDS": str(settings.probation_seconds),
         "SWITCHYARD_MAX_OFFSETS_PER_TRIGGER": str(settings.max_offsets_per_trigger),

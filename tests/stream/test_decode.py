@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import re
+from collections import Counter
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from switchyard.layout import Layout
-from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
+from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, _expressions, decode, plain_pattern
 from switchyard.stream.forgetting import owner_of
 from switchyard.tables import store
 from tests.stream.running import Stream
@@ -165,3 +168,68 @@ def test_every_record_of_a_topic_is_accounted_for(
     assert {(row["topic"], row["partition"]) for row in rejects} == {(topics.users, 0), (topics.accounts, 1)}
     by_reason = {(row["reason"], row["value"]) for row in rejects}
     assert by_reason >= {(reason, value.decode()) for _, value, reason in REJECTED}
+
+
+# Pieces of documents, so put together that most are nearly plain: one thing may be wrong, odd, or there twice.
+SPACES = ["", " ", "\n", "\t ", "\x0b", "\ufeff"]
+NAMES = ["userId", "userid", "name", "email", "age", "accountType", "balance", "other", "", "a b", "ü", "user\\u0049d"]
+STRINGS = [
+    '"a"',
+    '""',
+    '"ключ 🙂"',
+    '"\\n"',
+    '"\\\\"',
+    '"\\u0041"',
+    '"\x01"',
+    '"\x7f"',
+    '"}"',
+    '","',
+    "'a'",
+    '"a',
+    '"/"',
+]
+NUMERALS = ["0", "-0", "0.0", "-0.0", "-0.5", "0.1", "7", "-7", "1.50", "1.0", "100", "007", "+1", ".5", "5.", "1e3"]
+NUMERALS += ["-1E-3", "0.1e1", "1e400", "123456789012345", "1234567890123456", "9223372036854775807"]
+NUMERALS += ["9223372036854775808", "9007199254740993", "999999999999999.999999", "12345.1234567"]
+OTHERS = ["null", "true", "false", "True", "NaN", "{}", "[]", '{"userId": "z"}', '["userId"]', "", ","]
+ENDS = ["", " ", ",", "]", "}", "x", "\x00", "{}"]
+
+
+def draw_document(draw: random.Random) -> bytes:
+    def odd(pieces: list[str], usual: str) -> str:
+        return draw.choice(pieces) if draw.random() < 0.06 else usual
+
+    def member() -> str:
+        value = draw.choice(draw.choice([STRINGS[:3], STRINGS, NUMERALS, OTHERS]))
+        return f'{odd(SPACES, "")}"{draw.choice(NAMES)}"{odd(SPACES, " ")}:{odd(SPACES, " ")}{value}{odd(SPACES, "")}'
+
+    members = [member() for _ in range(draw.randrange(4))]
+    members += [f'"userId": {draw.choice(STRINGS[:3])}'] * (draw.random() < 0.8)
+    draw.shuffle(members)
+    document = f"{odd(SPACES, '')}{{{odd([',', ' ,'], ',').join(members)}}}{odd(SPACES, '')}{odd(ENDS, '')}".encode()
+    return document + (b"\xff" if draw.random() < 0.02 else b"")
+
+
+@pytest.mark.parametrize("fields", [USER_FIELDS, ACCOUNT_FIELDS], ids=["users", "accounts"])
+def test_plain_records_are_read_as_the_strict_way_would(
+    spark: SparkSession, fields: tuple[Field, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(20_000)
+    documents: list[bytes | None] = [draw_document(draw) for _ in range(20_000)]
+    quick = decode_values(spark, documents, fields)
+    monkeypatch.setattr("switchyard.stream.decode.MOST_PLAIN_BYTES", -1)
+    _expressions.cache_clear()
+    try:
+        strict = decode_values(spark, documents, fields)
+    finally:
+        _expressions.cache_clear()
+    # As text: 0.0 equals -0.0.
+    different = [
+        (value, *rows) for value, *rows in zip(documents, quick, strict, strict=True) if len(set(map(repr, rows))) > 1
+    ]
+    assert different == []
+    kinds = Counter(row["kind"] for row in quick)
+    assert min(kinds["valid"], kinds["reject"]) > 2_000, kinds
+    pattern = plain_pattern(fields).replace(r"\z", r"\Z")
+    plain = [re.search(pattern, value.decode(errors="replace")) for value in documents if value]
+    assert 2_000 < sum(map(bool, plain)) < 18_000, "the drawn documents do not try both ways"

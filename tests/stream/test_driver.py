@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import urllib.request
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,10 @@ from switchyard.control import Message
 from switchyard.generations import load_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
+from switchyard.local.loopback import pick_free_port
 from switchyard.settings import Settings
 from switchyard.stream.lifecycle import End, run_generation
+from switchyard.stream.session import METRICS_PATH
 from switchyard.swaps import Event
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
@@ -24,6 +29,7 @@ from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from switchyard.upkeep import keep_up
 from tests.events import FIRST_MS, draw_events
+from tests.spark_metrics import SPARK_METRICS
 from tests.stream.driver import FENCED, KILLED, STOPPED, ask, assert_clean, running_driver
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -89,14 +95,32 @@ def generation_of(answer: Answer) -> int:
     return answer.request.generation
 
 
+def served_metrics(port: int) -> set[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{METRICS_PATH}", timeout=10) as answer:
+        return set(re.findall(r"^(\w+)\{", answer.read().decode(), re.MULTILINE))
+
+
+def listening_addresses(port: int) -> set[str]:
+    """Where this machine takes connections to a port, as the kernel says it."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    places = [line[1].split(":") for line in lines if line[3] == "0A"]
+    return {str(ip_address(bytes.fromhex(at[-8:])[::-1])) for at, number in places if int(number, 16) == port}
+
+
 def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
     spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
 ) -> None:
     layout = settings.layout
     topics.send(draw_events(seed=13, count=100))
     assert generation_of(ask(settings, topics, "first", "left", "earliest")) == 1
-    with running_driver(settings, topics, tmp_path, generation=1, join_type="left") as old:
+    port = pick_free_port()
+    shown = {"SWITCHYARD_SPARK_UI_PORT": str(port)}
+    with running_driver(settings, topics, tmp_path, generation=1, join_type="left", environment=shown) as old:
         eventually(lambda: (status := read_status(layout)) and status.generation == 1)
+        eventually(lambda: set(SPARK_METRICS) <= served_metrics(port))
+        assert listening_addresses(port) == {"127.0.0.1"}
         assert generation_of(ask(settings, topics, "second", "asof", "earliest")) == 2
         with running_driver(settings, topics, tmp_path, generation=2, join_type="asof") as new:
             eventually(lambda: (status := read_status(layout)) and status.generation == 2)

@@ -10,6 +10,7 @@ from deltalake import QueryBuilder
 from pyspark.sql import SparkSession
 
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
+from switchyard.stream.query import generation_rows
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
@@ -41,6 +42,27 @@ def test_restarted_stream_equals_the_join(
     assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit.samples
     assert audit.rowsCompared > 100
     assert read_joined(layout) == join_with_duckdb(layout, join_type)
+
+
+@pytest.mark.parametrize("retention", [None, timedelta(days=1)], ids=["for ever", "for a day"])
+def test_each_topic_is_read_once(
+    spark: SparkSession, layout: Layout, topics: Topics, retention: timedelta | None
+) -> None:
+    """Spark counts what its sources give; a second read of a topic would count twice."""
+    events = draw_events(seed=8, count=40)
+    topics.send(events)
+    stream = Stream.prepare(spark, layout, topics, "inner", state_retention=retention)
+    rows = generation_rows(spark, stream.spec, topics.kafka, max_offsets=100)
+    seen: list[int] = []
+    query = (
+        rows.writeStream.foreachBatch(lambda batch, _: seen.append(batch.where("kind <> 'pair'").count()))
+        .option("checkpointLocation", layout.checkpoint(1))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sum(seen) == len(events)
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == len(events)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.layout import Workspace
+from switchyard.local import airflow
 from switchyard.local.airflow import airflow_environment, ensure_keys, ensure_password, read_password
 from switchyard.local.component import pause_seconds
 from switchyard.settings import Settings
@@ -28,6 +29,38 @@ def test_everything_is_below_the_workspace_and_on_loopback(tmp_path: Path) -> No
     assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{tmp_path}/airflow/airflow.db"
     assert env["SWITCHYARD_ROOT"] == str(tmp_path)
     assert env["PATH"].endswith(":/usr/bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD", "cat /run/secrets/airflow_database"),
+        ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_SECRET", "airflow-database"),
+        ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql+psycopg2://airflow@postgres/airflow"),
+    ],
+)
+def test_a_database_that_the_environment_names_is_taken_without_what_sqlite_needs(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    environment = airflow_environment(settings_of(tmp_path), base={name: value})
+    named = {key: value for key, value in environment.items() if key.startswith("AIRFLOW__DATABASE__")}
+    assert named == {name: value}
+
+
+def test_the_supervisor_finds_sqlite_again_in_the_environment_that_it_got(tmp_path: Path) -> None:
+    once = airflow_environment(settings_of(tmp_path), Path("/project"), {"PATH": "/usr/bin"})
+    again = airflow_environment(settings_of(tmp_path), Path("/project"), once)
+    assert again["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == once["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    assert again["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] == "switchyard.airflow.sqlite.CONNECT_ARGS"
+
+
+def test_what_was_prepared_in_another_database_does_not_count_for_sqlite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(airflow.DATABASE, raising=False)
+    here = airflow._stamp(settings_of(tmp_path))
+    monkeypatch.setenv(f"{airflow.DATABASE}_CMD", "cat address")
+    assert airflow._stamp(settings_of(tmp_path)) != here
 
 
 def test_no_secret_is_in_the_environment(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -74,6 +75,17 @@ def test_a_file_that_is_refused(tmp_path: Path, content: bytes, mode: int, reaso
     with pytest.raises(InputError, match=reason) as refused:
         read_properties(path)
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_secret_that_was_mounted_for_a_group_of_ours_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kafka.properties"
+    path.write_text("a=b")
+    path.chmod(0o440)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert read_properties(path) == {"a": "b"}
+    path.chmod(0o444)
+    with pytest.raises(InputError, match="others can read"):
+        read_properties(path)
 
 
 @pytest.mark.parametrize("value", [["hunter2"], {"a": "hunter2"}, None, "hunter2\0", "hunter2\ud800"])

@@ -258,6 +258,27 @@ def test_vacuum_keeps_what_progress_names_and_takes_the_rest(layout: Layout, set
     assert vacuum(settings, ASKED)["tables"][0]["files"] == 0
 
 
+def test_vacuum_does_not_open_each_version_of_a_busy_stream(
+    layout: Layout, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    activate(DeltaBook(layout), 1)
+    writing = begin(layout, 1)
+    for batch_id in range(20):
+        writing.commit(batch_id)
+        writing.report(batch_id, datetime.now(UTC))
+    opened: list[str] = []
+
+    def count(layout: Layout, name: str, version: int | None) -> DeltaTable:
+        opened.append(name)
+        return open_version(layout, name, version)
+
+    open_version = store.open_version
+    monkeypatch.setattr(store, "open_version", count)
+    vacuum(settings, Round(datetime.now(UTC), HOUR))
+    assert opened.count("users") < 10
+    assert offsets(layout, "users", 1, writing.writers["users"].version - 10) == list(range(10))
+
+
 def test_a_version_that_a_reader_may_have_opened_in_the_retention_stays(layout: Layout, settings: Settings) -> None:
     """The stream was idle for days; its next batch came a moment before the vacuum."""
     activate(DeltaBook(layout), 1)

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from switchyard import protocol
 from switchyard.errors import FencedError
 from switchyard.generations import GenerationSpec, keep_spec, load_spec, remove_checkpoint
-from switchyard.layout import BIG_TABLES, Layout
+from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.settings import Settings
 from switchyard.swaps import Event, Ledger, Request, Rules, Standing, Target
 from switchyard.tables import store
@@ -109,8 +109,8 @@ def test_an_abandoned_build_loses_its_rows_checkpoint_and_spec_and_nobody_else_d
     assert last_entry(book) == ("second", Event.RETIRED, 2, detail)
     for name in BIG_TABLES:
         with pytest.raises(FencedError, match=f"attempt {attempt} of generation 2 was replaced"):
-            check_fence(store.open_table(layout, name), 2, attempt)
-        assert check_fence(store.open_table(layout, name), 1, 0) is None
+            check_fence(store.open_table(layout, name).transaction_version(attempt_app_id(2)), 2, attempt)
+        assert store.open_table(layout, name).transaction_version(attempt_app_id(1)) is None
 
 
 def test_cleaning_up_again_changes_nothing(layout: Layout, book: DeltaBook) -> None:

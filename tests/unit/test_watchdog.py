@@ -66,6 +66,20 @@ def test_what_an_earlier_attempt_left_or_still_does_is_not_this_one(path: Path) 
     assert pulse.find_silence(200) is None
 
 
+def test_one_whose_pid_is_known_may_have_been_there_before(path: Path) -> None:
+    process = Process(path, "7")
+    process.announce()
+    pulse = Pulse(path, STARTING, HUNG, pid=7)
+    assert pulse.find_silence(0) is None
+    process.touch()
+    for now in (30.0, 60.0):
+        process.touch()
+        assert pulse.find_silence(now) is None
+    Process(path, "6").announce()
+    assert pulse.find_silence(90) is None
+    assert pulse.find_silence(91) == 31
+
+
 def test_a_wall_clock_that_jumps_is_a_touch_like_any_other(path: Path) -> None:
     pulse, process = Pulse(path, STARTING, HUNG), Process(path, "7")
     process.announce()

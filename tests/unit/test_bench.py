@@ -1,0 +1,160 @@
+"""The pure parts of the measurements: figures, latencies, the simulated day, the page."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import all as runner
+from bench import report
+from bench.growth import Sample, judge
+from bench.latency import Events, Visible, find_latencies
+from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
+from bench.measure import Figure, quantile
+from switchyard.layout import PROJECT
+from switchyard.tables.merging import FAN_IN
+
+FAST = Figure("fast <join>", 12_345.0, 20_000.0, "events/s", 0.5, "at least", "an append")
+SLOW = Figure("slow", 3.0, 2.0, "s", 1.2, against="an append")
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def result_of(*figures: Figure, seconds: float = 60) -> dict[str, Any]:
+    return {
+        "figures": [asdict(figure) | {"ratio": 1, "met": True} for figure in figures],
+        "facts": {},
+        "seconds": seconds,
+    }
+
+
+def test_a_figure_is_met_on_its_side_of_the_target() -> None:
+    assert FAST.is_met
+    assert not SLOW.is_met
+    assert Figure("even", 1.2, 1.0, "s", 1.2).is_met
+    assert not Figure("few", 0.4, 1.0, "s", 0.5, "at least").is_met
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.01, 1.0), (0.5, 2.0), (0.75, 3.0), (0.95, 4.0), (1.0, 4.0)])
+def test_a_quantile_is_a_value_that_was_measured(share: float, value: float) -> None:
+    assert quantile([4.0, 1.0, 3.0, 2.0], share) == value
+
+
+def test_an_event_is_visible_with_the_first_batch_that_ends_behind_it() -> None:
+    events = Events(np.array([0, 0, 0, 1]), np.array([0, 9, 10, 3]), np.array([1.0, 2.0, 3.0, 4.0]))
+    seen = [
+        Visible(20.0, {"users": {0: 10, 1: 4}}),
+        Visible(10.0, {"users": {0: 5}, "accounts": {0: 99}}),
+        Visible(30.0, {"users": {0: 10, 1: 4}}),
+    ]
+    assert find_latencies("users", events, seen).tolist() == [9.0, 18.0, np.inf, 16.0]
+
+
+def test_a_batch_is_compared_with_the_first_size_and_memory_with_a_tenth() -> None:
+    samples = [Sample(300, 310, 1.0, 1000), Sample(1000, 1070, 1.1, 1100), Sample(10_000, 10_700, 1.2, 1200)]
+    figures = judge("left", samples)
+    assert [(figure.ours, figure.baseline) for figure in figures] == [
+        (1.1, 1.0),
+        (1.2, 1.0),
+        (1200, 1100),
+        (1200, 2048),
+    ]
+
+
+def test_the_wait_between_two_maintenances_is_read_from_the_schedule() -> None:
+    assert longest_wait('schedule=CronTriggerTimetable("17 3 * * *", timezone="UTC")') == timedelta(days=1)
+    assert longest_wait('schedule=CronTriggerTimetable("5,20 * * * *", timezone="UTC")') == timedelta(minutes=45)
+    assert longest_wait((PROJECT / "dags" / "switchyard_maintenance.py").read_text()) <= timedelta(days=1)
+    with pytest.raises(SystemExit, match="no CronTriggerTimetable"):
+        longest_wait("schedule=None")
+
+
+def test_the_day_ends_just_before_the_driver_merges_again() -> None:
+    day = plan_day(86_400, timedelta(hours=1), timedelta(minutes=10), NOW)
+    assert (day.late_commits, day.small_commits, day.merged_commits) == (4191, FAN_IN - 1, 86_369)
+    assert (day.version_of(86_369), day.version_of(86_370)) == (86_369, 86_371)
+    assert day.at(86_400) == NOW
+    assert day.at(1) == NOW - timedelta(seconds=86_399)
+    assert plan_day(100, timedelta(days=1), timedelta(), NOW) == Day(NOW, 100, 95)
+
+
+def test_a_driver_leaves_few_files_and_every_commit_is_in_one() -> None:
+    counts = plan_merges(86_400, lambda commits: 9_000 + commits * 1_500, 4 * 2**20)
+    assert sum(counts) == 86_400
+    assert len(counts) < 86_400 / FAN_IN
+    assert plan_merges(FAN_IN - 1, lambda commits: commits, 100) == [1] * (FAN_IN - 1)
+    assert plan_merges(FAN_IN, lambda commits: commits, 100) == [FAN_IN]
+
+
+def test_parts_hold_every_number_once() -> None:
+    assert split(1, 10, 4) == [(1, 4), (5, 4), (9, 2)]
+    assert split(1, 0, 4) == []
+
+
+def test_the_log_of_a_day_has_every_commit_and_one_maintenance(tmp_path: Path) -> None:
+    def entry(path: str) -> dict[str, Any]:
+        return {"path": path, "partitionValues": {"generation": "1"}, "size": 1, "dataChange": True, "stats": "{}"}
+
+    write_log(tmp_path, Day(NOW, 5, FAN_IN + 2), [entry("full")], [entry("fourth"), entry("fifth")])
+    logs = [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(tmp_path.iterdir())]
+    live: set[str] = set()
+    for actions in logs:
+        live -= {action["remove"]["path"] for action in actions if "remove" in action}
+        live |= {action["add"]["path"] for action in actions if "add" in action}
+    assert len(logs) == 6
+    assert live == {"full", "fourth", "fifth"}
+
+
+def test_the_table_shows_each_figure_with_its_verdict() -> None:
+    table = report.make_table({"bulk": result_of(FAST), "latency": result_of(SLOW)})
+    assert "| fast <join> | 12,300 events/s | 20,000 events/s: an append | 0.62 × | ≥ 0.5 × | met |" in table
+    assert "| slow | 3.00 s | 2.00 s: an append | 1.50 × | ≤ 1.2 × | **missed** |" in table
+
+
+def test_a_plot_has_two_bars_for_each_figure_within_its_width() -> None:
+    drawn = ElementTree.fromstring(report.draw_plot([FAST, SLOW]))
+    bars = [element for element in drawn.iter() if element.tag.endswith("rect")][1:]
+    assert len(bars) == 4
+    assert all(float(bar.attrib["x"]) + float(bar.attrib["width"]) < report.WIDTH for bar in bars)
+    assert float(bars[0].attrib["width"]) < float(bars[1].attrib["width"])
+
+
+def test_the_page_keeps_its_prose() -> None:
+    page = "before\n<!-- bench:table -->\nold\n<!-- /bench:table -->\nafter \\1\n"
+    once = report.splice(page, "table", "new \\1")
+    assert once == "before\n<!-- bench:table -->\n\nnew \\1\n\n<!-- /bench:table -->\nafter \\1\n"
+    assert report.splice(once, "table", "new \\1") == once
+    with pytest.raises(ValueError, match="bench:plots"):
+        report.splice(page, "plots", "new")
+
+
+def test_what_was_not_measured_again_stays_known() -> None:
+    before = {"benches": {"swap": result_of(SLOW, seconds=120), "bulk": result_of(SLOW)}}
+    document = runner.renew(before, {"bulk": result_of(FAST)}, {"cores": 2}, NOW)
+    assert list(document["benches"]) == ["bulk", "swap"]
+    assert report.figures_of(document["benches"]["bulk"]) == [FAST]
+    assert document["minutes"] == 3.0
+
+
+def test_the_page_has_a_place_for_every_measurement() -> None:
+    machine = {"cores": 2, "memoryGib": 24, "system": "Linux", "python": "3", "java": "17", "spark": "4"}
+    found = {bench.name: result_of(FAST) for bench in runner.BENCHES}
+    document = runner.renew({}, found, machine, NOW)
+    filled = report.fill_page(runner.PAGE.read_text(), document)
+    assert filled.count("2 cores, 24 GiB") == 1
+    assert all(f"images/{report.image_name(name)}" in filled for name in found)
+
+
+def test_the_page_shows_what_was_measured_last() -> None:
+    document = runner.read_document(runner.DOCUMENT)
+    page = runner.PAGE.read_text()
+    assert report.fill_page(page, document) == page
+    for name, bench in document["benches"].items():
+        image = runner.PAGE.parent / report.IMAGES / report.image_name(name)
+        assert image.read_text() == report.draw_plot(report.figures_of(bench))
