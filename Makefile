@@ -4,12 +4,13 @@ BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 PYTEST := $(BIN)/python -m pytest
 FAST_TESTS := tests/unit tests/properties tests/dags
+SPARK_TESTS := tests/stream tests/faults
 # One after the other: a stack with several drivers needs both cores of a small machine for itself.
-SLOW_TESTS := tests/stream tests/faults tests/integration
-CODE := switchyard tools tests dags jobs plugins bench
+STACK_TESTS := tests/topology tests/integration
+CODE := switchyard tools tests dags jobs plugins bench docker
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test test-fast test-faults test-browser check format bench requirements soak clean
+.PHONY: help setup run down test test-fast test-faults test-browser check format bench requirements cluster soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +25,8 @@ down: ## stop what run started
 	@test ! -x $(BIN)/switchyard || $(BIN)/switchyard down
 
 test: test-fast ## run all tests
-	@$(PYTEST) --durations=25 $(SLOW_TESTS)
+	@$(PYTEST) -n 2 --dist loadfile --durations=15 $(SPARK_TESTS)
+	@$(PYTEST) --durations=25 $(STACK_TESTS)
 	@$(PYTEST) tests/browser
 
 test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
@@ -50,10 +52,12 @@ test-browser: setup-dev ## try the page in a real browser; part of test
 soak: setup-dev ## random swaps, kills and load for MINUTES (60), then the audit; SEED repeats a run
 	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
-bench: setup-dev ## run every measurement; results go to bench/results
-	@for file in $(or $(wildcard bench/*.py),none); do \
-	  if [ $$file = none ]; then echo "there are no measurements yet"; \
-	  else echo "== $$file"; $(BIN)/python $$file || exit 1; fi; done
+bench: setup-dev ## run the measurements, 45 minutes; ONLY="bulk swap" runs some, QUICK=1 all at small sizes
+	@$(BIN)/python bench/all.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+
+cluster: ## start the production topology of docker-compose.yaml; needs Docker
+	@$(PYTHON) docker/write_secrets.py
+	@docker compose up --build --detach
 
 requirements: setup ## compile the requirements; UPGRADE=1 takes the newest versions
 	@$(BIN)/python tools/requirements.py compile

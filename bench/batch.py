@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,58 +19,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from bench.stage import fill_topics, running_broker, start_spark
 from switchyard.generations import keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS, USER_KEY
-from switchyard.kafka.demo import draw_account, draw_user
-from switchyard.kafka.topics import TopicReader, ensure_topics
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT
-from switchyard.local import loopback
-from switchyard.local.broker import Broker
-from switchyard.local.jars import delta_jars, spark_jars
-from switchyard.local.java import find_java
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_generation
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.stream.session import session_conf
 from switchyard.swaps import Target
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.writer import claim_attempt
 
 WARM_UP = 3
-
-
-def start_spark(settings: Settings) -> SparkSession:
-    os.environ.update(PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java().path))
-    conf = session_conf(settings) | {
-        "spark.jars": ",".join(map(str, [*spark_jars(), *delta_jars()])),
-        "spark.driver.memory": "3g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "2",
-    }
-    spark = SparkSession.builder.master("local[2]").appName("bench batch").config(map=dict(conf)).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def fill_topics(bootstrap: str, records: int, users: str = "users", accounts: str = "accounts") -> None:
-    """The same number of users and accounts, of people who have a few of each."""
-    from confluent_kafka import Producer
-
-    ensure_topics({"bootstrap.servers": bootstrap}, [users, accounts], 2)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
-    draw = random.Random(1)
-    for _ in range(records // 2):
-        for topic, make in ((users, draw_user), (accounts, draw_account)):
-            fields = make(draw.randrange(records), draw)
-            producer.produce(topic, json.dumps(fields).encode(), partition=draw.randrange(2))
-        producer.poll(0)
-    producer.flush()
 
 
 def time_batches(rows: DataFrame, checkpoint: str, handle: Callable[[DataFrame, int], None]) -> list[float]:
@@ -114,21 +76,9 @@ class SparkDeltaSink:
         rows.write.format("delta").mode("append").save(f"{self.folder}/{name}")
 
 
-def run(records: int, batch_records: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        broker = Broker(Path(folder) / "broker", loopback.pick_free_port())
-        broker.start()
-        broker.wait_until_ready(60)
-        try:
-            return compare(folder, broker.bootstrap, records, batch_records)
-        finally:
-            broker.stop()
-
-
-def compare(folder: str, bootstrap: str, records: int, batch_records: int) -> dict[str, Any]:
-    kafka = {"bootstrap.servers": bootstrap}
+def compare(folder: Path, kafka: dict[str, str], records: int, batch_records: int) -> dict[str, Any]:
     settings = Settings(root=f"{folder}/root", max_offsets_per_trigger=batch_records // 2)
-    fill_topics(bootstrap, records)
+    fill_topics(kafka["bootstrap.servers"], records)
     with TopicReader(kafka) as reader:
         spec = resolve_spec(reader, Target("users", "accounts", "left"), "earliest", generation=1)
     keep_spec(settings.layout, spec)
@@ -160,7 +110,8 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=80_000, help="records of both topics together")
     parser.add_argument("--batch-records", type=int, default=5_000, help="records of one micro-batch")
     options = parser.parse_args()
-    result = run(options.records, options.batch_records)
+    with running_broker() as (folder, kafka):
+        result = compare(folder, kafka, options.records, options.batch_records)
     target = PROJECT / "bench" / "results" / "batch.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(result, indent=2) + "\n")

@@ -29,11 +29,12 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.rows import draw_rows, set_active
 from switchyard.layout import BIG_TABLES, PROJECT, Layout
 from switchyard.local import loopback
 from switchyard.tables import files, store
+from switchyard.tables.folders import Folder
 from switchyard.tables.progress import Progress, report
-from switchyard.tables.schemas import SCHEMAS, TIMESTAMP
 from tools.browser_package import find_chromium
 
 RESULTS = PROJECT / "bench" / "results"
@@ -51,32 +52,8 @@ PAGES = {
 }
 
 
-def make_rows(first: int, count: int, generation: int = 1) -> pa.Table:
-    random = np.random.default_rng(first)
-    number = np.arange(first, first + count)
-    user = random.integers(0, 500_000, count)
-    given = random.choice(["Ada", "Ken", "Grace", "Alan", "Barbara", "Edsger"], count)
-    family = random.choice(["Turing", "Hopper", "Lovelace", "Liskov", "Dijkstra"], count)
-    start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
-    columns = {
-        "userId": np.char.add("user-", user.astype(str)),
-        "name": np.char.add(np.char.add(given, " "), family),
-        "email": np.char.add(np.char.add(np.char.lower(given), user.astype(str)), "@example.org"),
-        "age": random.integers(18, 90, count),
-        "accountType": random.choice(["gold", "silver", "basic"], count),
-        "balance": np.round(random.random(count) * 1e5, 2),
-        "userTs": pa.array(start + number * 1000, TIMESTAMP),
-        "userPartition": pa.array(np.zeros(count, int), pa.int32()),
-        "userOffset": number,
-        "accountTs": pa.array(start + number * 1000 + random.integers(0, 10_000_000, count), TIMESTAMP),
-        "accountPartition": pa.array(np.zeros(count, int), pa.int32()),
-        "accountOffset": number,
-    }
-    return pa.table(columns).cast(pa.schema([field for field in SCHEMAS["joined"] if field.name != "generation"]))
-
-
 def add_rows(layout: Layout, rows: pa.Table, generation: int = 1) -> None:
-    added = files.write_file(files.Folder.at(layout.table("joined")), generation, rows)
+    added = files.write_file(Folder.at(layout.table("joined")), generation, rows)
     store.transact(layout, "joined", lambda _: store.Change(added=[added]))
 
 
@@ -84,20 +61,6 @@ def tell_progress(layout: Layout, generation: int = 1) -> float:
     """Makes the newest versions the ones to read; returns when that was."""
     versions = [store.open_table(layout, name).version() for name in BIG_TABLES]
     report(layout, Progress(generation, 1, 1, datetime.now(UTC), 1, 1.0, 1, 0, *versions, 0, 0, None, None))
-    return time.time()
-
-
-def set_active(layout: Layout, generation: int) -> float:
-    row = {
-        "generation": generation,
-        "usersTopic": "users",
-        "accountsTopic": "accounts",
-        "joinType": "left",
-        "lastApplied": datetime.now(UTC),
-        "state": "ACTIVE",
-        "epoch": generation,
-    }
-    store.transact(layout, "status", lambda _: store.Change(rows=[row], mode="overwrite"))
     return time.time()
 
 
@@ -204,10 +167,10 @@ def measure_ticks(layout: Layout, server: Server, rows: int) -> dict[str, Any]:
     time.sleep(1)
     delays, refreshes = [], []
     for number in range(TICKS):
-        add_rows(layout, make_rows(rows + number * 10, 10))
+        add_rows(layout, draw_rows(rows + number * 10, 10))
         delays.append(watcher.when("rows", tell_progress(layout)))
         refreshes.append(server.get("tables/final_ui?limit=100&sort=-balance")[1])
-    add_rows(layout, make_rows(0, 100), generation=2)
+    add_rows(layout, draw_rows(0, 100), generation=2)
     tell_progress(layout, 2)
     flip = watcher.when("tables", set_active(layout, 2))
     set_active(layout, 1)
@@ -234,7 +197,7 @@ def measure_screen(layout: Layout, server: Server, rows: int) -> dict[str, Any]:
         for number in range(TICKS):
             name = f"fresh-{number}"
             # Newer than every other row, which the page shows first.
-            row = make_rows(rows + (number + 1) * 20_000, 1)
+            row = draw_rows(rows + (number + 1) * 20_000, 1)
             add_rows(layout, row.set_column(0, row.schema.field("userId"), pa.array([name])))
             committed = tell_progress(layout)
             page.wait_for_function(shows, arg=["#final_ui", name], timeout=20_000)
@@ -268,7 +231,7 @@ def measure_browsers(layout: Layout, server: Server, rows: int, seconds: int = 2
     time.sleep(2)
     began, before = time.monotonic(), server.cpu_seconds()
     for number in range(seconds):
-        add_rows(layout, make_rows(rows + number * 10, 10))
+        add_rows(layout, draw_rows(rows + number * 10, 10))
         tell_progress(layout)
         time.sleep(max(0.0, began + number + 1 - time.monotonic()))
     cores = (server.cpu_seconds() - before) / (time.monotonic() - began)
@@ -293,7 +256,7 @@ def main() -> None:
         for name in BIG_TABLES:
             store.create_table(layout, name)
         for first in range(0, options.rows, FILE_ROWS):
-            add_rows(layout, make_rows(first, min(FILE_ROWS, options.rows - first)))
+            add_rows(layout, draw_rows(first, min(FILE_ROWS, options.rows - first)))
         tell_progress(layout)
         set_active(layout, 1)
         figures = measure(layout, options.rows)

@@ -2,15 +2,14 @@
 
 Side by side in the same run, on the same machine and beside the same running stack: the bare cost (spark-submit of the
 same job to its first committed batch) and the way without Switchyard (stop the job, submit it with other topics), with
-the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. Prints p50, p95
-and ratios, and writes bench/results/swap.json.
+the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. Then the stack
+is started once more with a spare driver, and swaps are measured each after a spare was ready.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -27,11 +26,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.measure import Figure, keep, quantile, tell
 from switchyard.kafka.client import write_properties
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
-from switchyard.layout import PROJECT, Layout
+from switchyard.layout import Layout
 from switchyard.local import loopback
+from switchyard.local.drivers import list_spares
 from switchyard.local.jars import spark_jars
 from switchyard.local.java import find_java
 from switchyard.local.jobs import submit_command
@@ -42,6 +43,9 @@ from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import newest_progress
 from tests.integration.traffic import Traffic, running_traffic
 
+Bare = tuple[float, float | None]
+AGAINST = "a plain spark-submit to its first committed batch"
+COLD_TARGET, SPARE_TARGET = 0.9, 0.25
 PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
 MOST_SECONDS = 240.0
 
@@ -87,11 +91,12 @@ class Reader:
 
 
 @contextmanager
-def running_stack(settings: Settings) -> Iterator[None]:
+def running_stack(settings: Settings, spare: bool = False) -> Iterator[None]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")} | {
         "SWITCHYARD_ROOT": settings.root,
         "SWITCHYARD_AIRFLOW_PORT": str(settings.airflow_port),
         "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port),
+        "SWITCHYARD_SPARE": str(spare),
     }
     command = str(Path(sys.executable).with_name("switchyard"))
     subprocess.run([command, "up", "--detach", "--no-demo"], env=environment, check=True)
@@ -101,25 +106,28 @@ def running_stack(settings: Settings) -> Iterator[None]:
         subprocess.run([command, "down"], env=environment, check=True)
 
 
-def swap_once(settings: Settings, reader: Reader, number: int) -> dict[str, Any]:
+def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int) -> dict[str, Any]:
     """One swap to the other pair of topics; returns its seconds. Waits until the old generation has retired."""
-    users, accounts = PAIRS[(number + 1) % 2]
-    value = json.dumps({"usersTopic": users, "accountsTopic": accounts, "joinType": "inner", "id": f"b-{number}"})
+    book = DeltaBook(settings.layout)
+    active = book.standing().target
+    users, accounts = PAIRS[1] if active and active.usersTopic == PAIRS[0][0] else PAIRS[0]
+    value = json.dumps({"usersTopic": users, "accountsTopic": accounts, "joinType": "inner", "id": swap_id})
     began = datetime.now(UTC)
     publish({"bootstrap.servers": settings.bootstrap}, settings.control_topic, value.encode(), "cli:bench")
-    book = DeltaBook(settings.layout)
-    outcome = wait_for(lambda: book.ledger().outcomes.get(f"b-{number}"), f"swap {number}")
+    outcome = wait_for(lambda: book.ledger().outcomes.get(swap_id), f"swap {number}")
     if outcome.event != "APPLIED":
         raise SystemExit(f"swap {number} is {outcome.event}: {outcome.detail}")
     generation = outcome.generation
     flipped = book.standing().lastApplied
     wait_for(lambda: generation in reader.first_seen, "the first row of the new generation")
     wait_for(lambda: not book.ledger().lingering, "the old generation to retire")
+    entries = [entry for entry in book.ledger().entries if entry.swapId == swap_id]
     return {
         "generation": generation,
         "usersTopic": users,
         "flip": (flipped - began).total_seconds(),
         "firstRow": (reader.first_seen[generation] - began).total_seconds(),
+        "steps": ", ".join(f"{entry.event} {(entry.at - began).total_seconds():.1f}" for entry in entries),
     }
 
 
@@ -149,8 +157,11 @@ def first_batch(settings: Settings, generation: int) -> bool:
     return progress is not None and progress.batchId >= 0
 
 
-def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, float]:
-    """Seconds from spark-submit to the first committed batch, and from stopping a job to the next one's first batch."""
+def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, float | None]:
+    """Seconds from spark-submit to the first committed batch, and from stopping a job to the next one's first batch.
+
+    The second is measured once only.
+    """
     settings = Settings(root=str(folder / f"bare-{number}"), kafka_port=stack.kafka_port)
     kafka = folder / "kafka.properties"
     write_properties(kafka, {"bootstrap.servers": stack.bootstrap})
@@ -158,6 +169,8 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, flo
     with bare_job(settings, kafka, 1, PAIRS[0]):
         wait_for(lambda: first_batch(settings, 1), "the bare job's first batch")
         bare = time.monotonic() - began
+        if number:
+            return bare, None
         pid = int(settings.workspace.driver_pid(1).read_text())
         stopped = time.monotonic()
         os.kill(pid, 15)
@@ -167,40 +180,65 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, flo
         return bare, time.monotonic() - stopped
 
 
-def quantile(values: list[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
-    ordered = sorted(values)
-    return round(ordered[math.ceil(share * len(ordered)) - 1], 2)
-
-
-def run(swaps: int, bare_runs: int) -> dict[str, Any]:
+def run(swaps: int, bare_runs: int, spare_swaps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = Settings(
             root=str(folder / "root"), airflow_port=loopback.pick_free_port(), kafka_port=loopback.pick_free_port()
         )
-        with running_stack(settings):
-            kafka = {"bootstrap.servers": settings.bootstrap}
-            ensure_topics(kafka, [topic for pair in PAIRS for topic in pair], 2)
-            with running_traffic(settings.layout, settings.bootstrap, PAIRS, with_reader=False) as traffic:
-                return measure(settings, folder, traffic, swaps, bare_runs)
+        bare: list[Bare] = []
+        result: dict[str, Any] = {}
+        if swaps:
+            with beside_traffic(settings) as (traffic, reader):
+                result = measure(settings, folder, traffic, reader, swaps, bare_runs, bare)
+        if spare_swaps:
+            with beside_traffic(settings, spare=True) as (traffic, reader):
+                bare_runs = 0 if bare else bare_runs
+                found = measure(settings, folder, traffic, reader, spare_swaps, bare_runs, bare, with_spare=True)
+                result |= {f"spare{key[0].upper()}{key[1:]}": value for key, value in found.items()}
+        return result
 
 
-def measure(settings: Settings, folder: Path, traffic: Traffic, swaps: int, bare_runs: int) -> dict[str, Any]:
-    reader, stop = Reader(settings.layout), threading.Event()
-    thread = threading.Thread(target=reader.read, args=(stop,))
-    thread.start()
-    wait_for(lambda: reader.first_seen, "the first rows")
-    done, bare, lost = [], [], 0
+@contextmanager
+def beside_traffic(settings: Settings, spare: bool = False) -> Iterator[tuple[Traffic, Reader]]:
+    """A running stack whose topics get events and whose rows are read all the time."""
+    with running_stack(settings, spare):
+        ensure_topics({"bootstrap.servers": settings.bootstrap}, [topic for pair in PAIRS for topic in pair], 2)
+        reader, stop = Reader(settings.layout), threading.Event()
+        thread = threading.Thread(target=reader.read, args=(stop,))
+        with running_traffic(settings.layout, settings.bootstrap, PAIRS, with_reader=False) as traffic:
+            thread.start()
+            try:
+                wait_for(lambda: reader.first_seen, "the first rows")
+                yield traffic, reader
+            finally:
+                stop.set()
+                thread.join()
+
+
+def measure(
+    settings: Settings,
+    folder: Path,
+    traffic: Traffic,
+    reader: Reader,
+    swaps: int,
+    bare_runs: int,
+    bare: list[Bare],
+    with_spare: bool = False,
+) -> dict[str, Any]:
+    """Appends to `bare` what the baselines cost in between."""
+    done, lost, kind = [], 0, "with a spare" if with_spare else "cold"
     for number in range(swaps):
-        if number % max(1, swaps // bare_runs) == 0 and len(bare) < bare_runs:
+        if with_spare:
+            # Also before the baseline: a spare that warms up would make that one slower.
+            wait_for(lambda: any(spare.is_ready for spare in list_spares(settings.workspace)), "a spare driver")
+        if bare_runs and number % max(1, swaps // bare_runs) == 0 and len(bare) < bare_runs:
             bare.append(measure_bare(settings, folder, len(bare)))
-            print(f"bare job {bare[-1][0]:.1f} s, stop and resubmit {bare[-1][1]:.1f} s", flush=True)
-        done.append(swap_once(settings, reader, number))
+            tell(f"bare job {bare[-1][0]:.1f} s, stop and resubmit {bare[-1][1] or 0:.1f} s")
+        done.append(swap_once(settings, reader, f"{'s' if with_spare else 'b'}-{number}", number))
         lost += count_lost(traffic, done[-1])
-        print(f"swap {number + 1}: flip {done[-1]['flip']:.1f} s, first row {done[-1]['firstRow']:.1f} s", flush=True)
-    stop.set()
-    thread.join()
+        seconds = f"flip {done[-1]['flip']:.1f} s, first row {done[-1]['firstRow']:.1f} s"
+        tell(f"swap {number + 1}, {kind}: {seconds}; {done[-1]['steps']}")
     return summarise(done, bare, reader, traffic, lost)
 
 
@@ -215,21 +253,19 @@ def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
 
 
 def summarise(
-    done: list[dict[str, Any]], bare: list[tuple[float, float]], reader: Reader, traffic: Traffic, lost: int
+    done: list[dict[str, Any]], bare: list[Bare], reader: Reader, traffic: Traffic, lost: int
 ) -> dict[str, Any]:
     flips, rows = [item["flip"] for item in done], [item["firstRow"] for item in done]
-    alone, resubmitted = statistics.median(cost for cost, _ in bare), statistics.median(gap for _, gap in bare)
+    resubmitted = [gap for _, gap in bare if gap is not None]
     return {
         "swaps": len(done),
-        "flipP50Seconds": quantile(flips, 0.5),
-        "flipP95Seconds": quantile(flips, 0.95),
-        "firstRowP50Seconds": quantile(rows, 0.5),
-        "firstRowP95Seconds": quantile(rows, 0.95),
-        "bareMedianSeconds": round(alone, 2),
+        "flipP50Seconds": round(quantile(flips, 0.5), 2),
+        "flipP95Seconds": round(quantile(flips, 0.95), 2),
+        "firstRowP50Seconds": round(quantile(rows, 0.5), 2),
+        "firstRowP95Seconds": round(quantile(rows, 0.95), 2),
+        "bareMedianSeconds": round(statistics.median(cost for cost, _ in bare), 2),
         "bareWorstSeconds": round(max(cost for cost, _ in bare), 2),
-        "ratioP50": round(quantile(flips, 0.5) / alone, 2),
-        "ratioP95": round(quantile(flips, 0.95) / alone, 2),
-        "gapOfStopAndResubmitSeconds": round(resubmitted, 2),
+        "gapOfStopAndResubmitSeconds": round(max(resubmitted, default=0.0), 2),
         "gapSeconds": round(reader.longest_gap, 2),
         "readerErrors": reader.errors + len(traffic.read_errors),
         "eventsLost": lost,
@@ -237,18 +273,29 @@ def summarise(
     }
 
 
+def judge(result: dict[str, Any]) -> list[Figure]:
+    """The medians of what was measured; with a spare and without one have the same baseline."""
+    bare = result.get("bareMedianSeconds") or result["spareBareMedianSeconds"]
+    wanted = {"swap, cold": ("flipP50Seconds", COLD_TARGET), "swap with a spare": ("spareFlipP50Seconds", SPARE_TARGET)}
+    return [
+        Figure(name, result[key], bare, "s", target, against=AGAINST)
+        for name, (key, target) in wanted.items()
+        if key in result
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--swaps", type=int, default=20)
-    parser.add_argument("--bare-runs", type=int, default=4, help="how often the baselines are measured in between")
+    parser.add_argument("--swaps", type=int, default=20, help="how many swaps without a spare driver")
+    parser.add_argument("--spare", type=int, default=0, metavar="N", help="how many swaps with a spare driver")
+    parser.add_argument("--bare-runs", type=int, default=4, help="how often the baseline is measured in between")
     options = parser.parse_args()
-    result = run(options.swaps, options.bare_runs)
-    target = PROJECT / "bench" / "results" / "swap.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(result, indent=2) + "\n")
-    for name, value in result.items():
-        print(f"{name:30} {value}")
-    return 0 if result["readerErrors"] == result["eventsLost"] == 0 else 1
+    if not options.bare_runs or not options.swaps + options.spare:
+        parser.error("give swaps or swaps with a spare, and at least one bare run to compare them with")
+    result = run(options.swaps, options.bare_runs, options.spare)
+    keep("swap", judge(result), result)
+    bad = [result.get(name, 0) for name in ("readerErrors", "eventsLost", "spareReaderErrors", "spareEventsLost")]
+    return 1 if any(bad) else 0
 
 
 if __name__ == "__main__":

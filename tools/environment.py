@@ -69,8 +69,10 @@ def prepare(dev: bool) -> None:
         if not is_current(read_stamp(), dev):
             _require_space()
             _install_packages(dev or bool(read_stamp().development), log)
-        if not jars.is_complete(jars.cache_dir()):
-            run_step("fetching the jars of Spark, Delta and Kafka", [PYTHON, "-m", "switchyard.local.jars"], log)
+        asked = jars.OPTIONAL if dev else ()
+        if not jars.is_complete(jars.cache_dir(), asked):
+            command = [str(PYTHON), "-m", "switchyard.local.jars", *(f"--with={group}" for group in asked)]
+            run_step("fetching the jars of Spark, Delta and Kafka", command, log)
         if not page_build.is_current():
             _build_page(log)
         if not class_archive.is_current():

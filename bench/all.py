@@ -1,0 +1,137 @@
+"""Runs the measurements one after the other, and writes bench/results.json and the generated parts of the page.
+
+A target that is missed is said and changes nothing; a measurement that does not get to its end makes the exit code 1,
+and leaves what was known of it before. `--only` runs some, `--quick` all at a small size into no page, `--page` none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import report
+from bench.measure import RESULTS, tell
+from switchyard.layout import PROJECT
+from switchyard.local.java import find_java
+
+DOCUMENT = PROJECT / "bench" / "results.json"
+PAGE = PROJECT / "docs" / "performance.md"
+
+
+@dataclass(frozen=True)
+class Bench:
+    name: str
+    arguments: str = ""
+    quick: str = ""
+
+    def command(self, is_quick: bool) -> list[str]:
+        arguments = self.quick if is_quick else self.arguments
+        return [sys.executable, str(PROJECT / "bench" / f"{self.name}.py"), *arguments.split()]
+
+
+BENCHES = (
+    Bench("bulk", quick="--events 100000"),
+    Bench("latency", quick="--seconds 20 --warm-up 8"),
+    Bench("growth", quick="--events 50000 500000"),
+    Bench("swap", "--swaps 3 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1"),
+    Bench("backfill", quick="--events 100000"),
+    Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
+)
+
+
+def run(bench: Bench, is_quick: bool) -> dict[str, Any] | None:
+    """What a measurement has kept; None when it did not get to its end."""
+    kept, began = RESULTS / f"{bench.name}.json", time.monotonic()
+    kept.unlink(missing_ok=True)
+    done = subprocess.run(bench.command(is_quick), cwd=PROJECT)
+    seconds = time.monotonic() - began
+    tell(f"== {bench.name} took {seconds / 60:.1f} minutes, exit code {done.returncode}")
+    if done.returncode or not kept.exists():
+        return None
+    return {**json.loads(kept.read_text()), "seconds": round(seconds, 1)}
+
+
+def look_at_machine() -> dict[str, Any]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cores": os.cpu_count(),
+        "memoryGib": round(pages / 2**30),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "java": str(find_java().version),
+        "spark": version("pyspark"),
+    }
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text())) if path.exists() else {"benches": {}}
+
+
+def renew(before: dict[str, Any], found: dict[str, Any], machine: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """The document with what was found in the place of what was known; in the order of BENCHES."""
+    known = {**before.get("benches", {}), **found}
+    benches = {bench.name: known[bench.name] for bench in BENCHES if bench.name in known}
+    minutes = sum(bench["seconds"] for bench in benches.values()) / 60
+    return {"measuredAt": now.isoformat(), "machine": machine, "minutes": round(minutes, 1), "benches": benches}
+
+
+def write_page(document: dict[str, Any], page: Path) -> None:
+    page.write_text(report.fill_page(page.read_text(), document))
+    for name, bench in document["benches"].items():
+        image = page.parent / report.IMAGES / report.image_name(name)
+        image.write_text(report.draw_plot(report.figures_of(bench)))
+
+
+def show(benches: dict[str, Any], failed: list[str]) -> None:
+    tell("")
+    figures = [figure for bench in benches.values() for figure in report.figures_of(bench)]
+    for figure in figures:
+        tell(figure.describe())
+    met = sum(figure.is_met for figure in figures)
+    tell(f"{met} of {len(figures)} targets are met")
+    if failed:
+        tell(f"did not get to their end: {', '.join(failed)}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = [bench.name for bench in BENCHES]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that all runs; writes no page")
+    parser.add_argument(
+        "--page", action="store_true", help="write the page anew from bench/results.json, measure nothing"
+    )
+    options = parser.parse_args()
+    if options.page:
+        write_page(read_document(DOCUMENT), PAGE)
+        return 0
+    found: dict[str, Any] = {}
+    chosen = [bench for bench in BENCHES if bench.name in options.only]
+    for number, bench in enumerate(chosen, 1):
+        tell(f"== {bench.name}, {number} of {len(chosen)}")
+        result = run(bench, options.quick)
+        if result is not None:
+            found[bench.name] = result
+    failed = [bench.name for bench in chosen if bench.name not in found]
+    if found and not options.quick:
+        document = renew(read_document(DOCUMENT), found, look_at_machine(), datetime.now(UTC))
+        DOCUMENT.write_text(json.dumps(document, indent=2) + "\n")
+        write_page(document, PAGE)
+    show(found, failed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

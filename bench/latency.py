@@ -1,0 +1,292 @@
+"""How long an event takes from the producer to a row that a reader of `final_ui` can see, against an append.
+
+500 events a second go to two topics, of people who have a few users and a few accounts each. A real driver, submitted
+as Airflow would do it, joins them; before and after the joins a plain append of the same kind of events is measured:
+spark-submit with the same heap, class archive, session and trigger, Spark's own Delta writer, one query for each topic
+and no join. Each side first runs for the same time without being measured, from the moment its rows are visible.
+
+From: the record's timestamp, which the producer writes. To: the time of the commit that makes the row readable, from
+the file in the Delta log. For the append that is the commit that holds the row. `final_ui` is read at the versions that
+the newest row of `progress` names, so for a join it is the commit of that row, which comes after the one of `joined`.
+
+Which events count: for left and natural each, as each adds or changes a row; for asof accounts, which make the rows;
+for inner the later event of each pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from bench.drivers import GENERATION, Driver, is_active, running_append, running_generation
+from bench.measure import Figure, keep, quantile, tell
+from bench.stage import DELTA_CONF, Filler, running_broker
+from switchyard import offsets
+from switchyard.kafka.topics import TopicReader
+from switchyard.layout import JOIN_TYPES, Layout
+from switchyard.offsets import Offsets, has_reached
+from switchyard.settings import Settings
+from switchyard.tables import store
+from switchyard.tables.commits import has_commit, read_commit
+from switchyard.tables.files import pack_positions
+from switchyard.tables.folders import Folder
+from switchyard.tables.progress import batches, newest_progress
+
+SIDES = ("users", "accounts")
+TARGETS = {"p50": (0.5, 1.2), "p95": (0.95, 1.5)}
+LIMIT_SECONDS = 1.5
+EVENTS_OF_A_PERSON = 8
+START_SECONDS, REST_SECONDS = 120, 60
+Numbers = np.ndarray[Any, np.dtype[Any]]
+Latencies = Numbers
+Result = tuple[list[Figure], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of one topic: where they are, and when they were produced, in seconds since 1970."""
+
+    partitions: Numbers
+    offsets: Numbers
+    produced: Numbers
+
+    def take(self, chosen: Numbers) -> Events:
+        return Events(self.partitions[chosen], self.offsets[chosen], self.produced[chosen])
+
+
+@dataclass(frozen=True)
+class Visible:
+    """From a moment on, all records up to these positions can be read."""
+
+    at: float
+    ends: Offsets
+
+
+def find_latencies(topic: str, events: Events, seen: Sequence[Visible]) -> Latencies:
+    """Seconds from each event to the first moment at which it can be read; infinite when there is none."""
+    ordered = sorted(seen, key=lambda visible: visible.at)
+    moments = np.array([visible.at for visible in ordered] + [np.inf])
+    latencies = np.full(len(events.produced), np.inf)
+    for partition in np.unique(events.partitions):
+        ends = np.array([visible.ends.get(topic, {}).get(int(partition), 0) for visible in ordered], dtype=np.int64)
+        here = events.partitions == partition
+        first = np.searchsorted(np.maximum.accumulate(ends), events.offsets[here], side="right")
+        latencies[here] = moments[first] - events.produced[here]
+    return latencies
+
+
+def produce(bootstrap: str, users: str, accounts: str, rate: int, people: int, stop: Event) -> None:
+    """A process of its own, so that it takes nothing from the threads of what is measured."""
+    filler, began = Filler(bootstrap, users, accounts), time.monotonic()
+    while not stop.wait(0.01):
+        due = int((time.monotonic() - began) * rate) - filler.sent
+        filler.send(range(people), 0.5, due)
+    filler.flush()
+
+
+@contextmanager
+def flowing(bootstrap: str, users: str, accounts: str, rate: int, people: int) -> Iterator[None]:
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    process = context.Process(target=produce, args=(bootstrap, users, accounts, rate, people, stop))
+    process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        process.join(30)
+
+
+def commit_times(folder: Folder, first: int = 0) -> Iterator[tuple[int, float]]:
+    """Versions of a local table with the time at which each was there."""
+    version = first
+    while has_commit(folder, version):
+        yield version, Path(folder.full(f"_delta_log/{version:020}.json")).stat().st_mtime
+        version += 1
+
+
+def read_progress(layout: Layout) -> list[Visible]:
+    """When `final_ui` began to show the end of each batch."""
+    if not store.has_table(layout, "progress"):
+        return []
+    folder, seen = Folder.at(layout.table("progress")), []
+    for version, at in commit_times(folder):
+        commit = read_commit(folder, version)
+        rows = (
+            [row for file in commit.added for row in store.read_file(folder.as_filesystem(), file.path, "progress")]
+            if commit
+            else []
+        )
+        seen += [Visible(at, offsets.from_json(row["endOffsets"])) for row in rows if row["endOffsets"]]
+    return seen
+
+
+def events_of(rows: pa.Table, names: Sequence[str]) -> Events:
+    partition, offset, stamp = names
+    produced = rows[stamp].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() / 1e6
+    return Events(rows[partition].to_numpy(), rows[offset].to_numpy(), produced)
+
+
+def measure_append(settings: Settings, since: float, until: float) -> Numbers:
+    """Of every event of both topics: from its timestamp to the commit that holds it."""
+    found = []
+    for side in SIDES:
+        folder = Folder.at(f"{settings.root}/{side}")
+        for version, at in commit_times(folder):
+            commit = read_commit(folder, version)
+            for file in commit.added if commit else []:
+                events = events_of(folder.read(file.path), ("partition", "offset", "timestamp"))
+                inside = (events.produced >= since) & (events.produced < until)
+                found.append(at - events.produced[inside])
+    return np.concatenate(found)
+
+
+def measure_join(settings: Settings, topics: Mapping[str, str], join_type: str, since: float, until: float) -> Numbers:
+    seen, found = read_progress(settings.layout), []
+    for side in ("accounts",) if join_type == "asof" else SIDES:
+        rows = store.read_arrow(settings.layout, side, generation=GENERATION)
+        events = events_of(rows, ("partition", "offset", "ts"))
+        if join_type == "inner":
+            events = events.take(_is_later_in_a_pair(settings.layout, side, rows))
+        inside = events.take((events.produced >= since) & (events.produced < until))
+        found.append(find_latencies(topics[side], inside, seen))
+    return np.concatenate(found)
+
+
+def _is_later_in_a_pair(layout: Layout, side: str, events: pa.Table) -> Numbers:
+    """Whether an event has completed a pair; of two with the same timestamp the account counts as the later."""
+    pairs = store.read_arrow(layout, "joined", generation=GENERATION)
+    users, accounts = (pairs[f"{name}Ts"].cast(pa.int64()).to_numpy() for name in ("user", "account"))
+    is_later = users > accounts if side == "users" else accounts >= users
+    name = side.removesuffix("s")
+    keys = pack_positions(pairs[f"{name}Partition"], pairs[f"{name}Offset"])[is_later]
+    return np.isin(pack_positions(events["partition"], events["offset"]), keys)
+
+
+class Append:
+    """The baseline, measured like a join."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.settings, self.topics = Settings(root=str(folder / name)), topics_of(name)
+
+    def running(self, kafka: Mapping[str, str]) -> AbstractContextManager[Driver]:
+        return running_append(self.settings, kafka, self.topics["users"], self.topics["accounts"], DELTA_CONF)
+
+    def is_ready(self) -> bool:
+        return all(has_commit(Folder.at(f"{self.settings.root}/{side}"), 1) for side in SIDES)
+
+    def has_read(self, ends: Offsets) -> bool:
+        tables = [DeltaTable(f"{self.settings.root}/{side}") for side in SIDES]
+        rows = sum(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() for table in tables)
+        return bool(rows >= sum(sum(partitions.values()) for partitions in ends.values()))
+
+    def measure(self, since: float, until: float) -> Latencies:
+        return measure_append(self.settings, since, until)
+
+
+class Join:
+    def __init__(self, folder: Path, join_type: str) -> None:
+        self.settings, self.topics = Settings(root=str(folder / join_type)), topics_of(join_type)
+        self.join_type = join_type
+
+    def running(self, kafka: Mapping[str, str]) -> AbstractContextManager[Driver]:
+        return running_generation(self.settings, kafka, self.topics["users"], self.topics["accounts"], self.join_type)
+
+    def is_ready(self) -> bool:
+        return is_active(self.settings)
+
+    def has_read(self, ends: Offsets) -> bool:
+        progress = newest_progress(self.settings.layout, GENERATION)
+        return bool(progress and progress.endOffsets and has_reached(offsets.from_json(progress.endOffsets), ends))
+
+    def measure(self, since: float, until: float) -> Latencies:
+        return measure_join(self.settings, self.topics, self.join_type, since, until)
+
+    def batch_seconds(self) -> float:
+        return statistics.median(row.batchMs for row in batches(self.settings.layout, GENERATION)) / 1000
+
+
+def topics_of(name: str) -> dict[str, str]:
+    return {side: f"{side}-{name}" for side in SIDES}
+
+
+def measure(kafka: dict[str, str], subject: Append | Join, seconds: float, pace: Pace) -> Latencies:
+    """Sends events, lets the subject warm up, and takes the events of the window that follows."""
+    bootstrap, topics = kafka["bootstrap.servers"], subject.topics
+    people = max(1, int(pace.rate * seconds) // EVENTS_OF_A_PERSON)
+    with subject.running(kafka) as driver:
+        with flowing(bootstrap, topics["users"], topics["accounts"], pace.rate, people):
+            driver.wait_for(subject.is_ready, "its first rows are visible", START_SECONDS)
+            time.sleep(pace.warm_up)
+            since = time.time()
+            time.sleep(seconds)
+            until = time.time()
+        with TopicReader(kafka) as reader:
+            ends = {topic: reader.bounds(topic)[1] for topic in topics.values()}
+        driver.wait_for(lambda: subject.has_read(ends), "all events are visible", REST_SECONDS, every=1.0)
+    latencies = subject.measure(since, until)
+    if not np.isfinite(latencies).all():
+        raise SystemExit(f"{topics}: some of {len(latencies)} events were never visible")
+    p50, p95 = (quantile(latencies, share) for share in (0.5, 0.95))
+    tell(f"{', '.join(topics.values())}: {len(latencies)} events, p50 {p50:.2f} s, p95 {p95:.2f} s")
+    return latencies
+
+
+@dataclass(frozen=True)
+class Pace:
+    rate: int
+    warm_up: float
+
+
+def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: float, pace: Pace) -> Result:
+    """The append is measured before and after the joins, so that a machine that gets slower hurts both."""
+    subjects = [Join(folder, name) for name in joins]
+    before = measure(kafka, Append(folder, "append-before"), seconds / 3, pace)
+    found = [measure(kafka, subject, seconds, pace) for subject in subjects]
+    floor = np.concatenate([before, measure(kafka, Append(folder, "append-after"), seconds / 3, pace)])
+    figures, facts = [], {"events a second": pace.rate, "seconds measured": seconds, "seconds of warm-up": pace.warm_up}
+    for subject, latencies in zip(subjects, found, strict=True):
+        for label, (share, target) in TARGETS.items():
+            ours, theirs = quantile(latencies, share), quantile(floor, share)
+            name = f"latency {label}, {subject.join_type}"
+            figures.append(Figure(name, ours, theirs, "s", target, against="the append query's own latency"))
+        p50 = quantile(latencies, 0.5)
+        figures.append(Figure(f"latency p50, {subject.join_type}", p50, LIMIT_SECONDS, "s", 1.0, against="the limit"))
+        facts |= {
+            f"events counted, {subject.join_type}": len(latencies),
+            f"median seconds of a batch, {subject.join_type}": subject.batch_seconds(),
+        }
+    return figures, facts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=180, help="how long each join is measured")
+    parser.add_argument("--warm-up", type=float, default=15, help="seconds before that, for each side")
+    parser.add_argument("--rate", type=int, default=500, help="events of both topics a second")
+    parser.add_argument("--joins", nargs="*", choices=JOIN_TYPES, default=list(JOIN_TYPES))
+    options = parser.parse_args()
+    with running_broker() as (folder, kafka):
+        result = compare(folder, kafka, options.joins, options.seconds, Pace(options.rate, options.warm_up))
+    keep("latency", *result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
