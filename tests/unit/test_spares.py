@@ -218,7 +218,7 @@ def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspac
 
 def test_a_spare_of_another_machine_is_left_alone(workspace: Workspace) -> None:
     hand_over = HandOver.create(workspace, STAMP)
-    hand_over.offer(Offer(pid=os.getpid(), session=os.getsid(0), place="elsewhere", stamp=STAMP))
+    hand_over.offer(Offer(pid=os.getpid(), session=os.getpid(), place="elsewhere", stamp=STAMP))
     assert take_spare(workspace, ORDER, STAMP, pytest.fail) is None
     assert end_spares(workspace) == []
     assert hand_over.read_offer() is not None
