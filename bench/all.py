@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -35,32 +36,54 @@ class Bench:
     name: str
     arguments: str = ""
     quick: str = ""
+    within: str = ""
+    """Another measurement that can make this one in passing, by an option of its name."""
 
-    def command(self, is_quick: bool) -> list[str]:
+    def command(self, is_quick: bool, passing: Sequence[str] = ()) -> list[str]:
         arguments = self.quick if is_quick else self.arguments
-        return [sys.executable, str(PROJECT / "bench" / f"{self.name}.py"), *arguments.split()]
+        options = [*arguments.split(), *[f"--{name}" for name in passing]]
+        return [sys.executable, str(PROJECT / "bench" / f"{self.name}.py"), *options]
 
 
 BENCHES = (
     Bench("bulk", quick="--events 100000"),
-    Bench("latency", quick="--seconds 20 --warm-up 8"),
+    Bench("latency", quick="--seconds 20"),
     Bench("growth", quick="--events 50000 500000"),
     Bench("swap", "--swaps 3 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1"),
-    Bench("backfill", quick="--events 100000"),
+    Bench("backfill", quick="--events 100000", within="bulk"),
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
 )
 
 
-def run(bench: Bench, is_quick: bool) -> dict[str, Any] | None:
-    """What a measurement has kept; None when it did not get to its end."""
-    kept, began = RESULTS / f"{bench.name}.json", time.monotonic()
-    kept.unlink(missing_ok=True)
-    done = subprocess.run(bench.command(is_quick), cwd=PROJECT)
-    seconds = time.monotonic() - began
-    tell(f"== {bench.name} took {seconds / 60:.1f} minutes, exit code {done.returncode}")
-    if done.returncode or not kept.exists():
-        return None
-    return {**json.loads(kept.read_text()), "seconds": round(seconds, 1)}
+def plan(names: Collection[str]) -> dict[Bench, list[str]]:
+    """The measurements to start, each with what it makes in passing."""
+    chosen = [bench for bench in BENCHES if bench.name in names]
+    return {
+        bench: [other.name for other in chosen if other.within == bench.name]
+        for bench in chosen
+        if bench.within not in names
+    }
+
+
+def run(bench: Bench, passing: Sequence[str], is_quick: bool) -> dict[str, Any]:
+    """What was kept, by measurement; nothing of one that did not get to its end."""
+    names, began = [bench.name, *passing], time.monotonic()
+    for name in names:
+        _kept(name).unlink(missing_ok=True)
+    done = subprocess.run(bench.command(is_quick, passing), cwd=PROJECT)
+    seconds = {bench.name: round(time.monotonic() - began, 1)}
+    tell(f"== {bench.name} took {seconds[bench.name] / 60:.1f} minutes, exit code {done.returncode}")
+    if done.returncode:
+        return {}
+    return {
+        name: {**json.loads(_kept(name).read_text()), "seconds": seconds.get(name, 0)}
+        for name in names
+        if _kept(name).exists()
+    }
+
+
+def _kept(name: str) -> Path:
+    return RESULTS / f"{name}.json"
 
 
 def look_at_machine() -> dict[str, Any]:
@@ -118,13 +141,11 @@ def main() -> int:
         write_page(read_document(DOCUMENT), PAGE)
         return 0
     found: dict[str, Any] = {}
-    chosen = [bench for bench in BENCHES if bench.name in options.only]
-    for number, bench in enumerate(chosen, 1):
-        tell(f"== {bench.name}, {number} of {len(chosen)}")
-        result = run(bench, options.quick)
-        if result is not None:
-            found[bench.name] = result
-    failed = [bench.name for bench in chosen if bench.name not in found]
+    planned = plan(options.only)
+    for number, (bench, passing) in enumerate(planned.items(), 1):
+        tell(f"== {' and '.join([bench.name, *passing])}, {number} of {len(planned)}")
+        found |= run(bench, passing, options.quick)
+    failed = [name for name in names if name in options.only and name not in found]
     if found and not options.quick:
         document = renew(read_document(DOCUMENT), found, look_at_machine(), datetime.now(UTC))
         DOCUMENT.write_text(json.dumps(document, indent=2) + "\n")

@@ -84,7 +84,7 @@ class Load:
         self.filler.send(people, USER_SHARE[self.join_type], new)
         self.filler.flush()
         self.people = people.stop
-        self._wait_until_read()
+        self._wait_until_read(every=1.0)
         self.driver.wait_for(lambda: is_active(self.settings), "the flip", MOST_SECONDS)
         tell(f"{self.join_type}: {events} events are read, {new / (time.monotonic() - began):.0f} a second")
 
@@ -116,7 +116,7 @@ class Load:
         done = batches(self.settings.layout, GENERATION)
         return [row.batchMs / 1000 for row in done if row.batchId > after and row.inputRows == BURST]
 
-    def _wait_until_read(self) -> None:
+    def _wait_until_read(self, every: float = 0.2) -> None:
         with TopicReader(self.kafka) as reader:
             ends = {topic: reader.bounds(topic)[1] for topic in self.topics}
 
@@ -126,7 +126,7 @@ class Load:
             progress = newest_progress(self.settings.layout, GENERATION)
             return bool(progress and progress.endOffsets and has_reached(offsets.from_json(progress.endOffsets), ends))
 
-        self.driver.wait_for(is_read, "all events are read", MOST_SECONDS)
+        self.driver.wait_for(is_read, "all events are read", MOST_SECONDS, every)
 
 
 def describe(sample: Sample) -> str:

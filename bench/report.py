@@ -102,7 +102,8 @@ def make_part(name: str, bench: Document) -> str:
     """The generated part of a bench's section: its plot, and what else was seen."""
     facts = "\n".join(f"- {label}: {value}" for label, value in bench["facts"].items())
     lines = [f"![{name}: ours above, the baseline in grey, the target dashed]({IMAGES}/{image_name(name)})"]
-    return "\n\n".join(filter(None, [*lines, facts, f"Took {bench['seconds'] / 60:.1f} minutes."]))
+    took = f"Took {bench['seconds'] / 60:.1f} minutes." if bench["seconds"] else "Measured in passing."
+    return "\n\n".join(filter(None, [*lines, facts, took]))
 
 
 def describe_machine(document: Document) -> str:

@@ -48,6 +48,8 @@ AGAINST = "a plain spark-submit to its first committed batch"
 COLD_TARGET, SPARE_TARGET = 0.9, 0.25
 PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
 MOST_SECONDS = 240.0
+LINGER_SECONDS = 3
+"""The next swap begins when the old generation has retired."""
 
 
 def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.5) -> Any:
@@ -97,6 +99,7 @@ def running_stack(settings: Settings, spare: bool = False) -> Iterator[None]:
         "SWITCHYARD_AIRFLOW_PORT": str(settings.airflow_port),
         "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port),
         "SWITCHYARD_SPARE": str(spare),
+        "SWITCHYARD_LINGER_SECONDS": str(LINGER_SECONDS),
     }
     command = str(Path(sys.executable).with_name("switchyard"))
     subprocess.run([command, "up", "--detach", "--no-demo"], env=environment, check=True)
@@ -157,10 +160,10 @@ def first_batch(settings: Settings, generation: int) -> bool:
     return progress is not None and progress.batchId >= 0
 
 
-def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, float | None]:
+def measure_bare(stack: Settings, folder: Path, number: int) -> list[Bare]:
     """Seconds from spark-submit to the first committed batch, and from stopping a job to the next one's first batch.
 
-    The second is measured once only.
+    The second is measured once only, and its job is one more of the first kind.
     """
     settings = Settings(root=str(folder / f"bare-{number}"), kafka_port=stack.kafka_port)
     kafka = folder / "kafka.properties"
@@ -170,14 +173,16 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> tuple[float, flo
         wait_for(lambda: first_batch(settings, 1), "the bare job's first batch")
         bare = time.monotonic() - began
         if number:
-            return bare, None
+            return [(bare, None)]
         pid = int(settings.workspace.driver_pid(1).read_text())
         stopped = time.monotonic()
         os.kill(pid, 15)
         wait_for(lambda: not settings.workspace.driver_pid(1).exists(), "the bare job to stop")
+    resubmitted = time.monotonic()
     with bare_job(settings, kafka, 2, PAIRS[1]):
         wait_for(lambda: first_batch(settings, 2), "the resubmitted job's first batch")
-        return bare, time.monotonic() - stopped
+        now = time.monotonic()
+    return [(bare, now - stopped), (now - resubmitted, None)]
 
 
 def run(swaps: int, bare_runs: int, spare_swaps: int) -> dict[str, Any]:
@@ -233,8 +238,9 @@ def measure(
             # Also before the baseline: a spare that warms up would make that one slower.
             wait_for(lambda: any(spare.is_ready for spare in list_spares(settings.workspace)), "a spare driver")
         if bare_runs and number % max(1, swaps // bare_runs) == 0 and len(bare) < bare_runs:
-            bare.append(measure_bare(settings, folder, len(bare)))
-            tell(f"bare job {bare[-1][0]:.1f} s, stop and resubmit {bare[-1][1] or 0:.1f} s")
+            for cost, gap in (found := measure_bare(settings, folder, len(bare))):
+                tell(f"bare job {cost:.1f} s" + (f", stop and resubmit {gap:.1f} s" if gap else ""))
+            bare += found
         done.append(swap_once(settings, reader, f"{'s' if with_spare else 'b'}-{number}", number))
         lost += count_lost(traffic, done[-1])
         seconds = f"flip {done[-1]['flip']:.1f} s, first row {done[-1]['firstRow']:.1f} s"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-_GENERATION = re.compile(r"^(?:generation=|_revised/)(\d+)")
+_GENERATION = re.compile(r"^generation=(\d+)")
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
 _OF_VERSION = re.compile(r"^(\d{20})\.(?:json|crc|checkpoint\.[\w.-]*parquet)$")

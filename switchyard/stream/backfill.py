@@ -33,7 +33,7 @@ from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.audit import compare_rows, read_at
-from switchyard.stream.bulk import write_files
+from switchyard.stream.bulk import overwrite_folder, write_files
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 from switchyard.stream.gate import Verdict, sample_users
 from switchyard.stream.meter import Meter
@@ -150,8 +150,6 @@ class _Builder:
         tasks = max(self.settings.shuffle_partitions, -(-self.records // RECORDS_A_TASK))
         session.conf.set("spark.sql.shuffle.partitions", str(tasks))
         session.conf.set("spark.sql.adaptive.enabled", "true")
-        # Three kinds of rows go to three files at once, without a sort.
-        session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "4")
         return session
 
     def _write(self) -> Progress:
@@ -201,8 +199,7 @@ class _Builder:
             )
             folder = self.sink.writers[name].folder
             place = f"{files.generation_folder(spec.generation)}/backfill-{self.attempt}"
-            rows = carry(events, name, topic)
-            rows.write.mode("overwrite").partitionBy("kind").parquet(folder.spark_uri(place))
+            overwrite_folder(folder, place, carry(events, name, topic), by="kind")
         kinds = {kind: folder.list_parquet(f"{place}/kind={kind}") for kind in ("valid", "reject", "tombstone")}
         counts = {kind: self._count(name, paths) for kind, paths in kinds.items()}
         for path in kinds["tombstone"]:

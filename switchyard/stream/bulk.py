@@ -10,7 +10,7 @@ import json
 
 import pyarrow as pa
 from deltalake.transaction import AddAction
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -19,12 +19,13 @@ from switchyard.stream import changes
 from switchyard.stream.changes import JoinedChanges, Side
 from switchyard.stream.forgetting import REASON
 from switchyard.stream.forgotten_frames import skip_forgotten_rows
-from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables import files
+from switchyard.tables.folders import Folder
 from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.writer import TableWriter
 
-ROW_TYPES = {name: kind for name, kind in BATCH_COLUMNS.items() if name in changes.ROW_SCHEMA.names}
+WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in sorted(files.HARDLY_REPEATED)}
 KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
 
 
@@ -33,8 +34,10 @@ def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame) -> Counts:
     try:
         kind = F.when(F.col("reason") == REASON, "forgotten").otherwise(F.col("kind")).alias("kind")
         counts = {row["kind"]: row["count"] for row in kept.groupBy(kind).count().collect()}
+        has_rejects = bool(counts.get("reject") or counts.get("forgotten"))
         for name, frame in _source_frames(sink, kept).items():
-            sink.commit_files(name, batch_id, write_files(sink, name, batch_id, frame))
+            is_empty = name == "rejects" and not has_rejects
+            sink.commit_files(name, batch_id, [] if is_empty else write_files(sink, name, batch_id, frame))
         _commit_joined(sink, batch_id, kept)
     finally:
         kept.unpersist()
@@ -68,70 +71,89 @@ def _source_frame(rows: DataFrame, side: Side, topic: Column) -> DataFrame:
     return events.withColumnsRenamed(renamed).select(*names)
 
 
-def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame, part: str = "bulk") -> list[AddAction]:
+def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
     """Writes a frame below the generation's folder; what an earlier try left there is replaced."""
     writer = sink.writers[name]
     if writer.has_batch(batch_id):
         return []
-    folder = f"{files.generation_folder(writer.generation)}/{part}-{writer.attempt}-{batch_id}"
-    frame.write.mode("overwrite").parquet(writer.folder.spark_uri(folder))
-    written = [
-        files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)
-    ]
+    folder = _folder_of(writer, batch_id)
+    overwrite_folder(writer.folder, folder, frame)
+    written = _describe_files(writer, folder)
     return [action for action in written if json.loads(action.stats)["numRecords"]]
 
 
+def overwrite_folder(folder: Folder, relative: str, frame: DataFrame, by: str = "") -> None:
+    """Executors write a frame as Parquet files, in a folder for each value of the column `by` if there is one."""
+    write = frame.write.mode("overwrite").options(**WITHOUT_DICTIONARY)
+    (write.partitionBy(by) if by else write).parquet(folder.spark_uri(relative))
+
+
+def _folder_of(writer: TableWriter, batch_id: int) -> str:
+    return f"{files.generation_folder(writer.generation)}/bulk-{writer.attempt}-{batch_id}"
+
+
+def _describe_files(writer: TableWriter, folder: str) -> list[AddAction]:
+    return [files.describe_file(writer.folder, writer.generation, path) for path in writer.folder.list_parquet(folder)]
+
+
 def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
-    names = changes.ROW_SCHEMA.names
-    pairs = rows.where("kind = 'pair'").select(*names)
     join_type = sink.spec.joinType
-    side: Side = "account" if join_type == "asof" else "user"
-    events = rows.where(F.col("kind") == side).select(*names)
-    if join_type in ("natural", "asof"):
-        pairs = _keep_latest(pairs, side)
-    # A pair of two events of the first batch revises nothing, and no other batch has been before it.
-    has_older = batch_id > 0
-    new, old = pairs, None
-    if join_type != "inner" and has_older:
-        old = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_anti").select(*names)
-    if join_type in ("natural", "asof") and has_older:
-        new = pairs.join(events.select(*KEYS[side]), KEYS[side], "left_semi").select(*names)
-    added = write_files(sink, "joined", batch_id, new.sortWithinPartitions(*KEYS[side]))
-    if join_type != "inner":
-        # In files of their own: to drop one of these rows later is to write its file again.
-        lonely = _lonely(events, pairs, side).sortWithinPartitions(*KEYS[side])
-        added += write_files(sink, "joined", batch_id, lonely, "bulk-lonely")
-    revised = changes.ROW_SCHEMA.empty_table()
-    if old is not None:
-        revised = _bring_to_driver(sink, batch_id, _only_keys(old, side) if join_type == "left" else old)
-    empty = changes.ROW_SCHEMA.empty_table()
-    sink.commit_joined(batch_id, JoinedChanges(empty, revised, side, join_type == "left"), added)
-
-
-def _bring_to_driver(sink: BatchSink, batch_id: int, rows: DataFrame) -> pa.Table:
-    """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
+    if join_type == "inner":
+        pairs = rows.where("kind = 'pair'").select(*changes.ROW_SCHEMA.names)
+        sink.commit_files(
+            "joined", batch_id, write_files(sink, "joined", batch_id, pairs.sortWithinPartitions(*USER_KEY))
+        )
+        return
     writer = sink.writers["joined"]
-    folder = f"_revised/{writer.generation}-{writer.attempt}-{batch_id}"
-    rows.write.mode("overwrite").parquet(writer.folder.spark_uri(folder))
-    try:
-        tables = [writer.folder.read(path).cast(changes.ROW_SCHEMA) for path in writer.folder.list_parquet(folder)]
-    finally:
-        writer.folder.delete_folder(folder)
-    return pa.concat_tables([changes.ROW_SCHEMA.empty_table(), *tables])
+    if writer.has_batch(batch_id):
+        return
+    side: Side = "account" if join_type == "asof" else "user"
+    is_left = join_type == "left"
+    folder = _folder_of(writer, batch_id)
+    standing = find_standing(rows, side, is_left)
+    overwrite_folder(writer.folder, folder, standing, by="standing")
+    # Rows without an account are in files of their own: to drop one of them later is to write its file again.
+    added = [
+        *_describe_files(writer, f"{folder}/standing=paired"),
+        *_describe_files(writer, f"{folder}/standing=lonely"),
+    ]
+    late = f"{folder}/standing=late"
+    if is_left:
+        revised = _read_rows(writer, late, KEYS[side])
+        added += _describe_files(writer, late)
+    else:
+        revised = _read_rows(writer, late, changes.ROW_SCHEMA.names)
+        writer.folder.delete_folder(late)
+    sink.commit_joined(batch_id, JoinedChanges(changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added)
 
 
-def _only_keys(rows: DataFrame, side: Side) -> DataFrame:
-    """All that dropping a null row needs."""
-    columns = [name if name in KEYS[side] else F.lit(None).cast(kind).alias(name) for name, kind in ROW_TYPES.items()]
-    return rows.dropDuplicates(KEYS[side]).select(*columns)
+def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
+    """The rows that a batch makes of its events and pairs, with how they stand to what is there: one shuffle for all.
+
+    - `paired`: an event of this batch with an event of the other side; unless the join is left, the latest one
+    - `lonely`: an event of this batch without any
+    - `late`: the same as paired for an event of an older batch; its row must be revised
+    """
+    others = [F.col(f"{changes.other(side)}{name}").desc_nulls_first() for name in ("Ts", "Partition", "Offset")]
+    # The event itself has nothing of the other side and comes first. Offsets first, as they differ.
+    window = Window.partitionBy(*reversed(KEYS[side])).orderBy(*others)
+    is_event, has_event = F.col("kind") == side, F.first("kind").over(window) == side
+    is_alone, place = F.lead("kind").over(window).isNull(), F.row_number().over(window)
+    is_wanted = F.lit(True) if is_left else place == F.when(has_event, 2).otherwise(1)
+    standing = (
+        F.when(is_event, F.when(is_alone, "lonely"))
+        .when(~is_wanted, None)
+        .otherwise(F.when(has_event, "paired").otherwise("late"))
+    )
+    placed = rows.where(F.col("kind").isin(side, "pair")).withColumn("standing", standing)
+    return placed.where("standing is not null").select(*changes.ROW_SCHEMA.names, "standing")
 
 
-def _lonely(events: DataFrame, pairs: DataFrame, side: Side) -> DataFrame:
-    return events.join(pairs.select(*KEYS[side]), KEYS[side], "left_anti").select(*changes.ROW_SCHEMA.names)
-
-
-def _keep_latest(pairs: DataFrame, side: Side) -> DataFrame:
-    late = changes.other(side)
-    order = F.struct(*[F.col(f"{late}{name}") for name in ("Ts", "Partition", "Offset")])
-    row = F.struct(*[F.col(name) for name in changes.ROW_SCHEMA.names])
-    return pairs.groupBy(*KEYS[side]).agg(F.max_by(row, order).alias("row")).select("row.*")
+def _read_rows(writer: TableWriter, folder: str, names: list[str]) -> pa.Table:
+    """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
+    parts = [writer.folder.read(path, names) for path in writer.folder.list_parquet(folder)]
+    rows = pa.concat_tables(parts) if parts else changes.ROW_SCHEMA.empty_table()
+    columns = [
+        rows[field.name] if field.name in names else pa.nulls(len(rows), field.type) for field in changes.ROW_SCHEMA
+    ]
+    return pa.table(columns, names=changes.ROW_SCHEMA.names).cast(changes.ROW_SCHEMA)

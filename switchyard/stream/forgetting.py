@@ -221,9 +221,10 @@ def _rewrite(
 
 def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
     """Rows without an account go into files of their own, so that finding them again reads little else."""
+    if rows["accountOffset"].null_count in (0, rows.num_rows):
+        return [writer.write(rows)] if rows.num_rows else []
     lonely = rows["accountOffset"].is_null()
-    parts = [rows.filter(lonely), rows.filter(pc.invert(lonely))]
-    return [writer.write(part) for part in parts if part.num_rows]
+    return [writer.write(rows.filter(part)) for part in (lonely, pc.invert(lonely))]
 
 
 def join_events(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> pa.Table:

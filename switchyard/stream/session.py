@@ -34,6 +34,8 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
         # A batch is kept for seconds: to look for the best encoding costs more than the space.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        # Rows of several kinds go to a file of each kind at once, without a sort.
+        "spark.sql.maxConcurrentOutputFileWriters": "4",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

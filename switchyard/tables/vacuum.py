@@ -22,7 +22,7 @@ from switchyard.tables.compaction import COMPACTED
 from switchyard.tables.folders import Folder
 
 LOG = "_delta_log"
-_TEMPORARY = ("bulk-", COMPACTED, "_temporary", "_revised")
+_TEMPORARY = ("bulk-", COMPACTED, "_temporary")
 
 
 @dataclass(frozen=True)

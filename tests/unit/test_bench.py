@@ -142,6 +142,14 @@ def test_what_was_not_measured_again_stays_known() -> None:
     assert document["minutes"] == 3.0
 
 
+def test_what_another_measurement_makes_in_passing_is_not_started_as_well() -> None:
+    together = {bench.name: passing for bench, passing in runner.plan(["bulk", "swap", "backfill"]).items()}
+    assert together == {"bulk": ["backfill"], "swap": []}
+    bulk = next(iter(runner.plan(["bulk", "backfill"])))
+    assert bulk.command(is_quick=True, passing=["backfill"])[-1] == "--backfill"
+    assert [bench.name for bench in runner.plan(["backfill"])] == ["backfill"]
+
+
 def test_the_page_has_a_place_for_every_measurement() -> None:
     machine = {"cores": 2, "memoryGib": 24, "system": "Linux", "python": "3", "java": "17", "spark": "4"}
     found = {bench.name: result_of(FAST) for bench in runner.BENCHES}

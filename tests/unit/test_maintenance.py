@@ -300,7 +300,7 @@ def test_files_of_a_batch_under_way_stay_and_those_of_dead_attempts_go(layout: L
     writing = begin(layout, 1)
     writing.commit(0)
     writing.report(0, NOW - timedelta(days=1))
-    leavings = ["generation=1/bulk-1-1/part-0.parquet", "_revised/1-1-1/part-0.parquet"]
+    leavings = ["generation=1/bulk-1-1/part-0.parquet", "generation=1/bulk-1-2/standing=late/part-0.parquet"]
     root = Path(layout.table("users"))
     for relative in leavings:
         (root / relative).parent.mkdir(parents=True)
