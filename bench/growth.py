@@ -41,8 +41,8 @@ from switchyard.tables import store
 from switchyard.tables.progress import batches, newest_progress
 
 BURST = 5_000
-WARM_UP, MEASURED = 4, 9
-FIRST_WARM_UP = 16
+WARM_UP, MEASURED = 3, 7
+FIRST_WARM_UP = 14
 """The baseline must not be the time of a JVM that is still compiling."""
 EVENTS_OF_A_PERSON = 4
 USER_SHARE = {"left": 0.5, "inner": 0.5, "natural": 0.9, "asof": 0.1}

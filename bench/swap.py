@@ -2,8 +2,8 @@
 
 Side by side in the same run, on the same machine and beside the same running stack: the bare cost (spark-submit of the
 same job to its first committed batch) and the way without Switchyard (stop the job, submit it with other topics), with
-the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. Then the stack
-is started once more with a spare driver, and swaps are measured each after a spare was ready.
+the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. Swaps with a
+spare driver are measured first, each when a spare was ready; the last spare is not replaced.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local import loopback
+from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.drivers import list_spares
 from switchyard.local.jars import spark_jars
 from switchyard.local.java import find_java
@@ -47,6 +48,7 @@ Bare = tuple[float, float | None]
 AGAINST = "a plain spark-submit to its first committed batch"
 COLD_TARGET, SPARE_TARGET = 0.9, 0.25
 PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
+SPARE, SPARE_DAG = "with a spare", "switchyard_spare"
 MOST_SECONDS = 240.0
 LINGER_SECONDS = 3
 """The next swap begins when the old generation has retired."""
@@ -186,22 +188,21 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> list[Bare]:
 
 
 def run(swaps: int, bare_runs: int, spare_swaps: int) -> dict[str, Any]:
+    """Swaps with a spare first: when its DAG is paused, the last one that was taken is not replaced."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         settings = Settings(
-            root=str(folder / "root"), airflow_port=loopback.pick_free_port(), kafka_port=loopback.pick_free_port()
+            root=str(Path(name) / "root"), airflow_port=loopback.pick_free_port(), kafka_port=loopback.pick_free_port()
         )
-        bare: list[Bare] = []
-        result: dict[str, Any] = {}
-        if swaps:
-            with beside_traffic(settings) as (traffic, reader):
-                result = measure(settings, folder, traffic, reader, swaps, bare_runs, bare)
-        if spare_swaps:
-            with beside_traffic(settings, spare=True) as (traffic, reader):
-                bare_runs = 0 if bare else bare_runs
-                found = measure(settings, folder, traffic, reader, spare_swaps, bare_runs, bare, with_spare=True)
-                result |= {f"spare{key[0].upper()}{key[1:]}": value for key, value in found.items()}
-        return result
+        with beside_traffic(settings, spare=spare_swaps > 0) as (traffic, reader):
+            measurement = Measurement(settings, Path(name), traffic, reader)
+            for number in range(spare_swaps):
+                measurement.swap_with_spare(number, is_last=number == spare_swaps - 1)
+            for number in range(swaps):
+                if number % max(1, swaps // bare_runs) == 0:
+                    measurement.run_bare(bare_runs)
+                measurement.swap("cold", number)
+            measurement.run_bare(bare_runs)
+            return measurement.summarise()
 
 
 @contextmanager
@@ -221,31 +222,61 @@ def beside_traffic(settings: Settings, spare: bool = False) -> Iterator[tuple[Tr
                 thread.join()
 
 
-def measure(
-    settings: Settings,
-    folder: Path,
-    traffic: Traffic,
-    reader: Reader,
-    swaps: int,
-    bare_runs: int,
-    bare: list[Bare],
-    with_spare: bool = False,
-) -> dict[str, Any]:
-    """Appends to `bare` what the baselines cost in between."""
-    done, lost, kind = [], 0, "with a spare" if with_spare else "cold"
-    for number in range(swaps):
-        if with_spare:
-            # Also before the baseline: a spare that warms up would make that one slower.
-            wait_for(lambda: any(spare.is_ready for spare in list_spares(settings.workspace)), "a spare driver")
-        if bare_runs and number % max(1, swaps // bare_runs) == 0 and len(bare) < bare_runs:
-            for cost, gap in (found := measure_bare(settings, folder, len(bare))):
+@dataclass
+class Measurement:
+    """What was measured beside one running stack."""
+
+    settings: Settings
+    folder: Path
+    traffic: Traffic
+    reader: Reader
+    done: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The swaps of each kind"""
+    bare: list[Bare] = field(default_factory=list)
+    lost: int = 0
+
+    def swap_with_spare(self, number: int, is_last: bool) -> None:
+        wait_for(lambda: any(spare.is_ready for spare in list_spares(self.settings.workspace)), "a spare driver")
+        if is_last:
+            AirflowApi.of(self.settings).set_paused(SPARE_DAG, True)
+        self.swap(SPARE, number)
+
+    def swap(self, kind: str, number: int) -> None:
+        swap = swap_once(self.settings, self.reader, f"{kind}-{number}".replace(" ", "-"), number)
+        self.done.setdefault(kind, []).append(swap)
+        self.lost += count_lost(self.traffic, swap)
+        seconds = f"flip {swap['flip']:.1f} s, first row {swap['firstRow']:.1f} s"
+        tell(f"swap {number + 1}, {kind}: {seconds}; {swap['steps']}")
+
+    def run_bare(self, wanted: int) -> None:
+        """Once more, unless there are as many as wanted."""
+        if len(self.bare) < wanted:
+            found = measure_bare(self.settings, self.folder, len(self.bare))
+            for cost, gap in found:
                 tell(f"bare job {cost:.1f} s" + (f", stop and resubmit {gap:.1f} s" if gap else ""))
-            bare += found
-        done.append(swap_once(settings, reader, f"{'s' if with_spare else 'b'}-{number}", number))
-        lost += count_lost(traffic, done[-1])
-        seconds = f"flip {done[-1]['flip']:.1f} s, first row {done[-1]['firstRow']:.1f} s"
-        tell(f"swap {number + 1}, {kind}: {seconds}; {done[-1]['steps']}")
-    return summarise(done, bare, reader, traffic, lost)
+            self.bare += found
+
+    def summarise(self) -> dict[str, Any]:
+        costs, gaps = [cost for cost, _ in self.bare], [gap for _, gap in self.bare if gap is not None]
+        result: dict[str, Any] = {}
+        for kind, swaps in self.done.items():
+            flips, rows = [swap["flip"] for swap in swaps], [swap["firstRow"] for swap in swaps]
+            result |= {
+                f"swaps, {kind}": len(swaps),
+                f"flip, {kind}, median seconds": round(statistics.median(flips), 2),
+                f"flip, {kind}, p95 seconds": round(quantile(flips, 0.95), 2),
+                f"first row, {kind}, median seconds": round(statistics.median(rows), 2),
+                f"first row, {kind}, p95 seconds": round(quantile(rows, 0.95), 2),
+            }
+        return result | {
+            "bare job, median seconds": round(statistics.median(costs), 2),
+            "bare job, worst seconds": round(max(costs), 2),
+            "gap of stop and resubmit, seconds": round(max(gaps, default=0.0), 2),
+            "gap of readers, seconds": round(self.reader.longest_gap, 2),
+            "reads that failed": self.reader.errors + len(self.traffic.read_errors),
+            "events lost": self.lost,
+            "events sent": len(self.traffic.delivered),
+        }
 
 
 def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
@@ -258,35 +289,14 @@ def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
     return 0
 
 
-def summarise(
-    done: list[dict[str, Any]], bare: list[Bare], reader: Reader, traffic: Traffic, lost: int
-) -> dict[str, Any]:
-    flips, rows = [item["flip"] for item in done], [item["firstRow"] for item in done]
-    resubmitted = [gap for _, gap in bare if gap is not None]
-    return {
-        "swaps": len(done),
-        "flipP50Seconds": round(quantile(flips, 0.5), 2),
-        "flipP95Seconds": round(quantile(flips, 0.95), 2),
-        "firstRowP50Seconds": round(quantile(rows, 0.5), 2),
-        "firstRowP95Seconds": round(quantile(rows, 0.95), 2),
-        "bareMedianSeconds": round(statistics.median(cost for cost, _ in bare), 2),
-        "bareWorstSeconds": round(max(cost for cost, _ in bare), 2),
-        "gapOfStopAndResubmitSeconds": round(max(resubmitted, default=0.0), 2),
-        "gapSeconds": round(reader.longest_gap, 2),
-        "readerErrors": reader.errors + len(traffic.read_errors),
-        "eventsLost": lost,
-        "eventsSent": len(traffic.delivered),
-    }
-
-
 def judge(result: dict[str, Any]) -> list[Figure]:
-    """The medians of what was measured; with a spare and without one have the same baseline."""
-    bare = result.get("bareMedianSeconds") or result["spareBareMedianSeconds"]
-    wanted = {"swap, cold": ("flipP50Seconds", COLD_TARGET), "swap with a spare": ("spareFlipP50Seconds", SPARE_TARGET)}
+    """The medians of what was measured, against one baseline."""
+    bare = result["bare job, median seconds"]
+    wanted = {"swap, cold": ("cold", COLD_TARGET), "swap with a spare": (SPARE, SPARE_TARGET)}
     return [
-        Figure(name, result[key], bare, "s", target, against=AGAINST)
-        for name, (key, target) in wanted.items()
-        if key in result
+        Figure(name, result[f"flip, {kind}, median seconds"], bare, "s", target, against=AGAINST)
+        for name, (kind, target) in wanted.items()
+        if f"swaps, {kind}" in result
     ]
 
 
@@ -300,8 +310,7 @@ def main() -> int:
         parser.error("give swaps or swaps with a spare, and at least one bare run to compare them with")
     result = run(options.swaps, options.bare_runs, options.spare)
     keep("swap", judge(result), result)
-    bad = [result.get(name, 0) for name in ("readerErrors", "eventsLost", "spareReaderErrors", "spareEventsLost")]
-    return 1 if any(bad) else 0
+    return 1 if result["reads that failed"] or result["events lost"] else 0
 
 
 if __name__ == "__main__":
