@@ -145,11 +145,12 @@ def main() -> int:
     for number, (bench, passing) in enumerate(planned.items(), 1):
         tell(f"== {' and '.join([bench.name, *passing])}, {number} of {len(planned)}")
         found |= run(bench, passing, options.quick)
+        if found and not options.quick:
+            # After each, so that nothing is lost when the next one is interrupted.
+            document = renew(read_document(DOCUMENT), found, look_at_machine(), datetime.now(UTC))
+            DOCUMENT.write_text(json.dumps(document, indent=2) + "\n")
+            write_page(document, PAGE)
     failed = [name for name in names if name in options.only and name not in found]
-    if found and not options.quick:
-        document = renew(read_document(DOCUMENT), found, look_at_machine(), datetime.now(UTC))
-        DOCUMENT.write_text(json.dumps(document, indent=2) + "\n")
-        write_page(document, PAGE)
     show(found, failed)
     return 1 if failed else 0
 

@@ -133,6 +133,17 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     - `paired`: an event of this batch with an event of the other side; unless the join is left, the latest one
     - `lonely`: an event of this batch without any
     - `late`: the same as paired for an event of an older batch; its row must be revised
+
+    The standing of a user's rows for natural, and for left where it differs; `-` is not written:
+
+    | kind    | userOffset | accountOffset | natural | left   |
+    |---------|------------|---------------|---------|--------|
+    | user    | 7          | -             | -       | -      |
+    | pair    | 7          | 1             | -       | paired |
+    | pair    | 7          | 2             | paired  | paired |
+    | user    | 8          | -             | lonely  | lonely |
+    | pair    | 3          | 2             | late    | late   |
+    | account | -          | 2             | -       | -      |
     """
     others = [F.col(f"{changes.other(side)}{name}").desc_nulls_first() for name in ("Ts", "Partition", "Offset")]
     # The event itself has nothing of the other side and comes first. Offsets first, as they differ.
