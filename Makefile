@@ -4,7 +4,8 @@ BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 PYTEST := $(BIN)/python -m pytest
 FAST_TESTS := tests/unit tests/properties tests/dags
-SPARK_TESTS := tests/stream tests/faults
+# The longest file first, so that two processes end at about the same time.
+SPARK_TESTS := tests/faults tests/stream
 # One after the other: a stack with several drivers needs both cores of a small machine for itself.
 STACK_TESTS := tests/topology tests/integration
 CODE := switchyard tools tests dags jobs plugins bench docker
