@@ -134,7 +134,7 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     - `lonely`: an event of this batch without any
     - `late`: the same as paired for an event of an older batch; its row must be revised
 
-    The standing of a user's rows for natural, and for left where it differs; `-` is not written:
+    The standing of a user's rows for natural and for left; `-` is not written:
 
     | kind    | userOffset | accountOffset | natural | left   |
     |---------|------------|---------------|---------|--------|
