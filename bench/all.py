@@ -49,7 +49,7 @@ BENCHES = (
     Bench("bulk", quick="--events 100000"),
     Bench("latency", quick="--seconds 20"),
     Bench("growth", quick="--events 50000 500000"),
-    Bench("swap", "--swaps 2 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1"),
+    Bench("swap", "--swaps 2 --spare 2 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1"),
     Bench("backfill", quick="--events 100000", within="bulk"),
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
 )

@@ -45,6 +45,8 @@ WARM_UP, MEASURED = 3, 7
 FIRST_WARM_UP = 14
 """The baseline must not be the time of a JVM that is still compiling."""
 EVENTS_OF_A_PERSON = 4
+NEIGHBOURS = 10_000
+"""So many people have all their events of the history before the next ones have their first."""
 USER_SHARE = {"left": 0.5, "inner": 0.5, "natural": 0.9, "asof": 0.1}
 """In the history: such a share gives about one joined row for each event."""
 GROWTH_TARGET, MEMORY_TARGET = 1.3, 1.2
@@ -78,12 +80,13 @@ class Load:
 
     def grow_to(self, events: int) -> None:
         """New people, each with all their events: who was there before keeps what they have."""
-        new = events - self.filler.sent
-        people = range(self.people, self.people + max(1, new // EVENTS_OF_A_PERSON))
-        began = time.monotonic()
-        self.filler.send(people, USER_SHARE[self.join_type], new)
+        new, began = events - self.filler.sent, time.monotonic()
+        while (left := events - self.filler.sent) > 0:
+            sent = min(left, NEIGHBOURS * EVENTS_OF_A_PERSON)
+            people = range(self.people, self.people + max(1, sent // EVENTS_OF_A_PERSON))
+            self.filler.send(people, USER_SHARE[self.join_type], sent)
+            self.people = people.stop
         self.filler.flush()
-        self.people = people.stop
         self._wait_until_read(every=1.0)
         self.driver.wait_for(lambda: is_active(self.settings), "the flip", MOST_SECONDS)
         tell(f"{self.join_type}: {events} events are read, {new / (time.monotonic() - began):.0f} a second")
