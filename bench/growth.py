@@ -5,9 +5,9 @@ size it gets bursts of 5,000 events, half users and half accounts, of people dra
 rows must be found and, for left, natural and asof, revised. Each burst is one micro-batch; its time is what `progress`
 says of it, and the median counts. The first ones at each size, and more of them at the first, are left out.
 
-A person has about four events, however long the history is, so a burst makes the same number of rows at each size, and
-there are about as many joined rows as events: for left and inner half of these are users, for natural and asof, which
-have one row for each user or account, nearly all are of that side.
+A person has about four events, close together, however long the history is, so a burst makes the same number of rows at
+each size, and there are about as many joined rows as events: for left and inner half of these are users, for natural
+and asof, which have one row for each user or account, nearly all are of that side.
 
 Memory is what the JVM and the Python process of the driver have in RAM together after the bursts. Each event is one
 row of state.
@@ -41,8 +41,8 @@ from switchyard.tables import store
 from switchyard.tables.progress import batches, newest_progress
 
 BURST = 5_000
-WARM_UP, MEASURED = 3, 7
-FIRST_WARM_UP = 14
+WARM_UP, MEASURED = 2, 7
+FIRST_WARM_UP = 12
 """The baseline must not be the time of a JVM that is still compiling."""
 EVENTS_OF_A_PERSON = 4
 NEIGHBOURS = 10_000
@@ -69,10 +69,10 @@ class Load:
     """A driver, and what it was given so far."""
 
     settings: Settings
-    kafka: dict[str, str]
     join_type: str
     driver: Driver
     filler: Filler
+    reader: TopicReader
     topics: tuple[str, str]
     people: int = 0
     most_mib: float = 0.0
@@ -119,9 +119,8 @@ class Load:
         done = batches(self.settings.layout, GENERATION)
         return [row.batchMs / 1000 for row in done if row.batchId > after and row.inputRows == BURST]
 
-    def _wait_until_read(self, every: float = 0.2) -> None:
-        with TopicReader(self.kafka) as reader:
-            ends = {topic: reader.bounds(topic)[1] for topic in self.topics}
+    def _wait_until_read(self, every: float = 0.1) -> None:
+        ends = {topic: self.reader.bounds(topic)[1] for topic in self.topics}
 
         def is_read() -> bool:
             if self.settings.workspace.driver_pid(GENERATION).exists():
@@ -143,8 +142,8 @@ def grow(folder: Path, kafka: dict[str, str], join_type: str, sizes: Sequence[in
     settings = Settings(root=str(folder / join_type))
     topics = f"users-{join_type}", f"accounts-{join_type}"
     filler = Filler(kafka["bootstrap.servers"], *topics)
-    with running_generation(settings, kafka, *topics, join_type) as driver:
-        load = Load(settings, kafka, join_type, driver, filler, topics)
+    with running_generation(settings, kafka, *topics, join_type) as driver, TopicReader(kafka) as reader:
+        load = Load(settings, join_type, driver, filler, reader, topics)
         for events in sorted(sizes):
             load.grow_to(events)
             load.measure()

@@ -2,9 +2,9 @@
 
 500 events a second go to two topics, of people who have a few users and a few accounts each. A real driver, submitted
 as Airflow would do it, joins them; in the middle of the joins a plain append of the same kind of events is measured for
-a third of the time: spark-submit with the same heap, class archive, session and trigger, Spark's own Delta writer, one
-query for each topic and no join. Each side first runs without being measured, from the moment its rows are visible; the
-append three times as long, so that it is no slower than it is.
+a quarter of the time: spark-submit with the same heap, class archive, session and trigger, Spark's own Delta writer,
+one query for each topic and no join. Each side first runs without being measured, from the moment its rows are visible;
+the append twice as long, so that it is no slower than it is.
 
 From: the record's timestamp, which the producer writes. To: the time of the commit that makes the row readable, from
 the file in the Delta log. For the append that is the commit that holds the row. `final_ui` is read at the versions that
@@ -257,10 +257,10 @@ class Pace:
 
 def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: float, pace: Pace) -> Result:
     """The append is measured in the middle of the joins, so that a machine that gets slower hurts both."""
-    subjects, slow_pace = [Join(folder, name) for name in joins], replace(pace, warm_up=3 * pace.warm_up)
+    subjects, slow_pace = [Join(folder, name) for name in joins], replace(pace, warm_up=2 * pace.warm_up)
     half = len(subjects) // 2
     found = [measure(kafka, subject, seconds, pace) for subject in subjects[:half]]
-    floor = measure(kafka, Append(folder, "append"), seconds / 3, slow_pace)
+    floor = measure(kafka, Append(folder, "append"), seconds / 4, slow_pace)
     found += [measure(kafka, subject, seconds, pace) for subject in subjects[half:]]
     figures, facts = [], {"events a second": pace.rate, "seconds measured": seconds, "seconds of warm-up": pace.warm_up}
     for subject, latencies in zip(subjects, found, strict=True):
@@ -280,9 +280,7 @@ def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="how long each join is measured")
-    parser.add_argument(
-        "--warm-up", type=float, default=5, help="seconds before that; the append has three times as many"
-    )
+    parser.add_argument("--warm-up", type=float, default=5, help="seconds before that; the append has twice as many")
     parser.add_argument("--rate", type=int, default=500, help="events of both topics a second")
     parser.add_argument("--joins", nargs="*", choices=JOIN_TYPES, default=list(JOIN_TYPES))
     options = parser.parse_args()

@@ -2,14 +2,18 @@
 
 Side by side in the same run, on the same machine and beside the same running stack: the bare cost (spark-submit of the
 same job to its first committed batch) and the way without Switchyard (stop the job, submit it with other topics), with
-the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. Swaps with a
-spare driver are measured first, each when a spare was ready; the last spare is not replaced.
+the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. A swap with a
+spare driver begins when a spare is ready, and that spare is not replaced as long as something else is measured.
+
+It goes round by round, a swap with a spare, one without, a bare job: with `--minutes` there is one of each, and more of
+them, up to their numbers, while there is time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -17,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,10 +52,13 @@ Bare = tuple[float, float | None]
 AGAINST = "a plain spark-submit to its first committed batch"
 COLD_TARGET, SPARE_TARGET = 0.9, 0.25
 PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
-SPARE, SPARE_DAG = "with a spare", "switchyard_spare"
+SPARE, COLD, BARE = "with a spare", "cold", "bare"
+SPARE_DAG = "switchyard_spare"
 MOST_SECONDS = 240.0
 LINGER_SECONDS = 3
 """The next swap begins when the old generation has retired."""
+DOWN_SECONDS = 20
+"""What it takes to stop the stack."""
 
 
 def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.5) -> Any:
@@ -162,10 +169,10 @@ def first_batch(settings: Settings, generation: int) -> bool:
     return progress is not None and progress.batchId >= 0
 
 
-def measure_bare(stack: Settings, folder: Path, number: int) -> list[Bare]:
+def measure_bare(stack: Settings, folder: Path, number: int, may_resubmit: Callable[[float], bool]) -> list[Bare]:
     """Seconds from spark-submit to the first committed batch, and from stopping a job to the next one's first batch.
 
-    The second is measured once only, and its job is one more of the first kind.
+    The second is measured only if it may be, given the seconds of the first; its job is one more of the first kind.
     """
     settings = Settings(root=str(folder / f"bare-{number}"), kafka_port=stack.kafka_port)
     kafka = folder / "kafka.properties"
@@ -174,7 +181,7 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> list[Bare]:
     with bare_job(settings, kafka, 1, PAIRS[0]):
         wait_for(lambda: first_batch(settings, 1), "the bare job's first batch")
         bare = time.monotonic() - began
-        if number:
+        if not may_resubmit(bare):
             return [(bare, None)]
         pid = int(settings.workspace.driver_pid(1).read_text())
         stopped = time.monotonic()
@@ -187,21 +194,47 @@ def measure_bare(stack: Settings, folder: Path, number: int) -> list[Bare]:
     return [(bare, now - stopped), (now - resubmitted, None)]
 
 
-def run(swaps: int, bare_runs: int, spare_swaps: int) -> dict[str, Any]:
-    """Swaps with a spare first: when its DAG is paused, the last one that was taken is not replaced."""
+def order_steps(wanted: Mapping[str, int]) -> Iterator[str]:
+    """Kinds of steps, each as often as wanted, round by round."""
+    for number in range(max(wanted.values())):
+        yield from (kind for kind, count in wanted.items() if number < count)
+
+
+@dataclass
+class Clock:
+    """Whether there is time for one more step. The first of each kind is made whatever it takes."""
+
+    most_seconds: float
+    read: Callable[[], float] = time.monotonic
+    longest: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._began = self.read()
+
+    def has(self, seconds: float) -> bool:
+        return self.read() - self._began + seconds + DOWN_SECONDS <= self.most_seconds
+
+    def allows(self, kind: str) -> bool:
+        return kind not in self.longest or self.has(self.longest[kind])
+
+    @contextmanager
+    def timing(self, kind: str) -> Iterator[None]:
+        began = self.read()
+        yield
+        self.longest[kind] = max(self.read() - began, self.longest.get(kind, 0.0))
+
+
+def run(wanted: Mapping[str, int], clock: Clock) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         settings = Settings(
             root=str(Path(name) / "root"), airflow_port=loopback.pick_free_port(), kafka_port=loopback.pick_free_port()
         )
-        with beside_traffic(settings, spare=spare_swaps > 0) as (traffic, reader):
-            measurement = Measurement(settings, Path(name), traffic, reader)
-            for number in range(spare_swaps):
-                measurement.swap_with_spare(number, is_last=number == spare_swaps - 1)
-            for number in range(swaps):
-                if number % max(1, swaps // bare_runs) == 0:
-                    measurement.run_bare(bare_runs)
-                measurement.swap("cold", number)
-            measurement.run_bare(bare_runs)
+        with beside_traffic(settings, spare=wanted[SPARE] > 0) as (traffic, reader):
+            measurement = Measurement(settings, Path(name), traffic, reader, clock)
+            for kind in order_steps(wanted):
+                if clock.allows(kind):
+                    with clock.timing(kind):
+                        measurement.take(kind, wanted)
             return measurement.summarise()
 
 
@@ -230,28 +263,41 @@ class Measurement:
     folder: Path
     traffic: Traffic
     reader: Reader
+    clock: Clock
     done: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """The swaps of each kind"""
     bare: list[Bare] = field(default_factory=list)
     lost: int = 0
 
-    def swap_with_spare(self, number: int, is_last: bool) -> None:
-        wait_for(lambda: any(spare.is_ready for spare in list_spares(self.settings.workspace)), "a spare driver")
-        if is_last:
-            AirflowApi.of(self.settings).set_paused(SPARE_DAG, True)
-        self.swap(SPARE, number)
+    def take(self, kind: str, wanted: Mapping[str, int]) -> None:
+        if kind == BARE:
+            self._run_bare(wanted[BARE])
+        else:
+            if kind == SPARE:
+                self._wait_for_spare()
+            self._swap(kind, len(self.done.get(kind, [])))
 
-    def swap(self, kind: str, number: int) -> None:
+    def _wait_for_spare(self) -> None:
+        """The spare that is ready then is the last one until the next wait."""
+        airflow = AirflowApi.of(self.settings)
+        airflow.set_paused(SPARE_DAG, False)
+        wait_for(lambda: any(spare.is_ready for spare in list_spares(self.settings.workspace)), "a spare driver")
+        airflow.set_paused(SPARE_DAG, True)
+
+    def _swap(self, kind: str, number: int) -> None:
         swap = swap_once(self.settings, self.reader, f"{kind}-{number}".replace(" ", "-"), number)
         self.done.setdefault(kind, []).append(swap)
         self.lost += count_lost(self.traffic, swap)
         seconds = f"flip {swap['flip']:.1f} s, first row {swap['firstRow']:.1f} s"
         tell(f"swap {number + 1}, {kind}: {seconds}; {swap['steps']}")
 
-    def run_bare(self, wanted: int) -> None:
-        """Once more, unless there are as many as wanted."""
+    def _run_bare(self, wanted: int) -> None:
+        """Once more, unless there are as many as wanted; the first, if more are wanted, with a resubmission."""
         if len(self.bare) < wanted:
-            found = measure_bare(self.settings, self.folder, len(self.bare))
+            is_first = not self.bare and wanted > 1
+            found = measure_bare(
+                self.settings, self.folder, len(self.bare), lambda seconds: is_first and self.clock.has(seconds)
+            )
             for cost, gap in found:
                 tell(f"bare job {cost:.1f} s" + (f", stop and resubmit {gap:.1f} s" if gap else ""))
             self.bare += found
@@ -268,10 +314,12 @@ class Measurement:
                 f"first row, {kind}, median seconds": round(statistics.median(rows), 2),
                 f"first row, {kind}, p95 seconds": round(quantile(rows, 0.95), 2),
             }
+        if gaps:
+            result["gap of stop and resubmit, seconds"] = round(max(gaps), 2)
         return result | {
+            "bare jobs": len(costs),
             "bare job, median seconds": round(statistics.median(costs), 2),
             "bare job, worst seconds": round(max(costs), 2),
-            "gap of stop and resubmit, seconds": round(max(gaps, default=0.0), 2),
             "gap of readers, seconds": round(self.reader.longest_gap, 2),
             "reads that failed": self.reader.errors + len(self.traffic.read_errors),
             "events lost": self.lost,
@@ -292,7 +340,7 @@ def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
 def judge(result: dict[str, Any]) -> list[Figure]:
     """The medians of what was measured, against one baseline."""
     bare = result["bare job, median seconds"]
-    wanted = {"swap, cold": ("cold", COLD_TARGET), "swap with a spare": (SPARE, SPARE_TARGET)}
+    wanted = {"swap, cold": (COLD, COLD_TARGET), "swap with a spare": (SPARE, SPARE_TARGET)}
     return [
         Figure(name, result[f"flip, {kind}, median seconds"], bare, "s", target, against=AGAINST)
         for name, (kind, target) in wanted.items()
@@ -305,10 +353,14 @@ def main() -> int:
     parser.add_argument("--swaps", type=int, default=20, help="how many swaps without a spare driver")
     parser.add_argument("--spare", type=int, default=0, metavar="N", help="how many swaps with a spare driver")
     parser.add_argument("--bare-runs", type=int, default=4, help="how often the baseline is measured in between")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="go on after the first of each kind only within this time"
+    )
     options = parser.parse_args()
     if not options.bare_runs or not options.swaps + options.spare:
         parser.error("give swaps or swaps with a spare, and at least one bare run to compare them with")
-    result = run(options.swaps, options.bare_runs, options.spare)
+    wanted = {SPARE: options.spare, COLD: options.swaps, BARE: options.bare_runs}
+    result = run(wanted, Clock(60 * options.minutes))
     keep("swap", judge(result), result)
     return 1 if result["reads that failed"] or result["events lost"] else 0
 

@@ -82,7 +82,7 @@ _UNREACHABLE = (*_OFFLINE, "SSLHandshakeException", "Connection refused", "Serve
 
 def write_request(group: str, folder: Path, ivy_cache: Path, ivy_jar: Path, java: Path) -> list[str]:
     """Writes Ivy's two files into the folder and returns the command that fills `folder/jars/<group>`."""
-    settings, module = folder / "ivysettings.xml", folder / f"{group}.xml"
+    settings, module = folder / f"{group}-settings.xml", folder / f"{group}.xml"
     ElementTree.ElementTree(build_settings(ivy_cache)).write(settings)
     ElementTree.ElementTree(build_module(group)).write(module)
     pattern = folder / "jars" / group / "[artifact]-[revision].[ext]"

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,13 +131,17 @@ def _fetched(cache: Path, groups: Collection[str]) -> Iterator[Path]:
     """A temporary folder in the cache with freshly fetched jars: a fetch that fails leaves nothing behind."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="jars-", dir=cache, ignore_cleanup_errors=True) as name:
-        folder = Path(name) / "jars"
-        for group in groups:
-            command = ivy.write_request(group, Path(name), cache / "ivy", _ivy_jar(), find_java().executable)
-            answer = subprocess.run(command, capture_output=True, text=True)
-            if answer.returncode != 0:
-                raise SwitchyardError(ivy.explain_failure(answer.stdout + answer.stderr))
-        yield folder
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda group: _fetch(group, Path(name), cache), groups))
+        yield Path(name) / "jars"
+
+
+def _fetch(group: str, folder: Path, cache: Path) -> None:
+    """Ivy waits for the network most of the time, so groups are fetched at once; it does not lock its cache."""
+    command = ivy.write_request(group, folder, cache / "ivy" / group, _ivy_jar(), find_java().executable)
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode != 0:
+        raise SwitchyardError(ivy.explain_failure(answer.stdout + answer.stderr))
 
 
 def _put_in_place(folder: Path, target: Path) -> None:

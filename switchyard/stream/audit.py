@@ -114,23 +114,22 @@ def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) 
 
 
 def compare_rows(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
-    """Rows looked at, missing, extra, and positions of the first that differ, as multisets and in one pass."""
+    """Rows looked at, missing, extra, and positions of the first that differ, as multisets."""
     signed = expected.select(*JOINED_COLUMNS, F.lit(1).alias("surplus")).union(
         actual.select(*JOINED_COLUMNS, F.lit(-1).alias("surplus"))
     )
     counted = signed.groupBy(*JOINED_COLUMNS).agg(
         F.sum("surplus").alias("surplus"), F.count(F.when(F.col("surplus") < 0, 1)).alias("present")
     )
-    counted = counted.persist()
     surplus = F.col("surplus")
     compared, missing, extra = counted.agg(
         F.sum("present"), F.sum(F.greatest(surplus, F.lit(0))), F.sum(F.greatest(-surplus, F.lit(0)))
     ).collect()[0]
     kind = F.when(surplus > 0, "missing").otherwise("extra").alias("kind")
+    # Computed again where there is a difference: to keep all rows, in case there is, costs more than to compare them.
     differing = (
         counted.where(surplus != 0).select(kind, *POSITIONS).limit(MOST_SAMPLES).collect() if missing or extra else []
     )
-    counted.unpersist()
     return compared or 0, missing or 0, extra or 0, [row.asDict() for row in differing]
 
 

@@ -18,6 +18,7 @@ from bench.growth import Sample, judge
 from bench.latency import Events, Visible, find_latencies
 from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
 from bench.measure import Figure, quantile
+from bench.swap import DOWN_SECONDS, Clock, order_steps
 from switchyard.layout import PROJECT
 from switchyard.tables.merging import FAN_IN
 
@@ -148,6 +149,33 @@ def test_what_another_measurement_makes_in_passing_is_not_started_as_well() -> N
     bulk = next(iter(runner.plan(["bulk", "backfill"])))
     assert bulk.command(is_quick=True, passing=["backfill"])[-1] == "--backfill"
     assert [bench.name for bench in runner.plan(["backfill"])] == ["backfill"]
+
+
+def test_only_what_has_rounds_is_told_how_many_minutes_are_left() -> None:
+    commands = {bench.name: bench.command(is_quick=False, minutes_left=-1) for bench in runner.BENCHES}
+    told = [name for name, command in commands.items() if any("--minutes=" in part for part in command)]
+    assert told == ["swap"]
+    assert runner.BENCHES[-1].name == "swap"
+    assert commands["swap"][-1] == "--minutes=0.0"
+
+
+def test_steps_are_made_round_by_round() -> None:
+    assert list(order_steps({"spare": 1, "cold": 3, "bare": 2})) == ["spare", "cold", "bare", "cold", "bare", "cold"]
+    assert list(order_steps({"spare": 0, "cold": 1, "bare": 1})) == ["cold", "bare"]
+
+
+def test_the_first_step_of_a_kind_is_made_however_late_and_another_only_if_it_ends_in_time() -> None:
+    now = [0.0]
+    clock = Clock(100 + DOWN_SECONDS, read=lambda: now[0])
+    assert clock.allows("cold")
+    with clock.timing("cold"):
+        now[0] += 50
+    assert clock.allows("cold")
+    now[0] += 1
+    assert not clock.allows("cold")
+    assert clock.allows("bare")
+    now[0] += 1000
+    assert clock.allows("bare")
 
 
 def test_the_page_has_a_place_for_every_measurement() -> None:
