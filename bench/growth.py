@@ -3,7 +3,8 @@
 A real driver, submitted as Airflow would do it, reads history from `earliest` with its own way for big batches. At each
 size it gets bursts of 5,000 events, half users and half accounts, of people drawn from the whole history, so that old
 rows must be found and, for left, natural and asof, revised. Each burst is one micro-batch; its time is what `progress`
-says of it, and the median counts. The first ones at each size, and more of them at the first, are left out.
+says of it, and the median counts. The next one is sent when it has begun, and so is there when it ends. The first ones
+at each size, and more of them at the first, are left out.
 
 A person has about four events, close together, however long the history is, so a burst makes the same number of rows at
 each size, and there are about as many joined rows as events: for left and inner half of these are users, for natural
@@ -35,7 +36,7 @@ from bench.stage import Filler, running_broker
 from switchyard import offsets
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES
-from switchyard.offsets import has_reached
+from switchyard.offsets import Offsets, has_reached
 from switchyard.settings import Settings
 from switchyard.tables import store
 from switchyard.tables.progress import batches, newest_progress
@@ -96,7 +97,8 @@ class Load:
         while len(times := self._burst_times(last)) < warm_up + MEASURED:
             self.filler.send(range(self.people), 0.5, BURST)
             self.filler.flush()
-            self._wait_until_read()
+            self._wait_until_planned()
+        self._wait_until_read()
         table = store.open_table(self.settings.layout, "joined")
         rows = int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py())
         sample = Sample(self.filler.sent, rows, statistics.median(times[warm_up:]), self.memory_mib())
@@ -119,8 +121,22 @@ class Load:
         done = batches(self.settings.layout, GENERATION)
         return [row.batchMs / 1000 for row in done if row.batchId > after and row.inputRows == BURST]
 
-    def _wait_until_read(self, every: float = 0.1) -> None:
-        ends = {topic: self.reader.bounds(topic)[1] for topic in self.topics}
+    def _wait_until_planned(self) -> None:
+        """Until a micro-batch has begun that reads to the end of the topics."""
+        ends, planned = self._ends(), Path(self.settings.layout.checkpoint(GENERATION)) / "offsets"
+
+        def is_planned() -> bool:
+            newest = max(int(path.name) for path in planned.iterdir() if path.name.isdigit())
+            sources = map(offsets.from_json, (planned / str(newest)).read_text().splitlines()[2:])
+            return has_reached({topic: reached for source in sources for topic, reached in source.items()}, ends)
+
+        self.driver.wait_for(is_planned, "a batch takes the burst", MOST_SECONDS, every=0.1)
+
+    def _ends(self) -> Offsets:
+        return {topic: self.reader.bounds(topic)[1] for topic in self.topics}
+
+    def _wait_until_read(self, every: float = 0.2) -> None:
+        ends = self._ends()
 
         def is_read() -> bool:
             if self.settings.workspace.driver_pid(GENERATION).exists():

@@ -5,7 +5,7 @@ same job to its first committed batch) and the way without Switchyard (stop the 
 the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. A swap with a
 spare driver begins when a spare is ready, and that spare is not replaced as long as something else is measured.
 
-It goes round by round, a swap with a spare, one without, a bare job: with `--minutes` there is one of each, and more of
+It goes round by round, a bare job, a swap with a spare, one without: with `--minutes` there is one of each, and more of
 them, up to their numbers, while there is time.
 """
 
@@ -59,6 +59,8 @@ LINGER_SECONDS = 3
 """The next swap begins when the old generation has retired."""
 DOWN_SECONDS = 20
 """What it takes to stop the stack."""
+RESUBMISSION = 4
+"""Only with time for so many bare jobs is one stopped and submitted again: swaps come first."""
 
 
 def wait_for(look: Callable[[], Any], what: str, every_seconds: float = 0.5) -> Any:
@@ -231,6 +233,8 @@ def run(wanted: Mapping[str, int], clock: Clock) -> dict[str, Any]:
         )
         with beside_traffic(settings, spare=wanted[SPARE] > 0) as (traffic, reader):
             measurement = Measurement(settings, Path(name), traffic, reader, clock)
+            if wanted[SPARE]:
+                measurement.wait_for_spare()
             for kind in order_steps(wanted):
                 if clock.allows(kind):
                     with clock.timing(kind):
@@ -274,10 +278,10 @@ class Measurement:
             self._run_bare(wanted[BARE])
         else:
             if kind == SPARE:
-                self._wait_for_spare()
+                self.wait_for_spare()
             self._swap(kind, len(self.done.get(kind, [])))
 
-    def _wait_for_spare(self) -> None:
+    def wait_for_spare(self) -> None:
         """The spare that is ready then is the last one until the next wait."""
         airflow = AirflowApi.of(self.settings)
         airflow.set_paused(SPARE_DAG, False)
@@ -296,7 +300,10 @@ class Measurement:
         if len(self.bare) < wanted:
             is_first = not self.bare and wanted > 1
             found = measure_bare(
-                self.settings, self.folder, len(self.bare), lambda seconds: is_first and self.clock.has(seconds)
+                self.settings,
+                self.folder,
+                len(self.bare),
+                lambda cost: is_first and self.clock.has(RESUBMISSION * cost),
             )
             for cost, gap in found:
                 tell(f"bare job {cost:.1f} s" + (f", stop and resubmit {gap:.1f} s" if gap else ""))
@@ -359,7 +366,7 @@ def main() -> int:
     options = parser.parse_args()
     if not options.bare_runs or not options.swaps + options.spare:
         parser.error("give swaps or swaps with a spare, and at least one bare run to compare them with")
-    wanted = {SPARE: options.spare, COLD: options.swaps, BARE: options.bare_runs}
+    wanted = {BARE: options.bare_runs, SPARE: options.spare, COLD: options.swaps}
     result = run(wanted, Clock(60 * options.minutes))
     keep("swap", judge(result), result)
     return 1 if result["reads that failed"] or result["events lost"] else 0
