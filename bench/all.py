@@ -29,7 +29,7 @@ from switchyard.local.java import find_java
 
 DOCUMENT = PROJECT / "bench" / "results.json"
 PAGE = PROJECT / "docs" / "performance.md"
-MOST_MINUTES = 37.5
+MOST_MINUTES = 36
 """For all together. The last one does what it must and, for what is left of this, more of the same."""
 
 

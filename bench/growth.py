@@ -3,8 +3,8 @@
 A real driver, submitted as Airflow would do it, reads history from `earliest` with its own way for big batches. At each
 size it gets bursts of 5,000 events, half users and half accounts, of people drawn from the whole history, so that old
 rows must be found and, for left, natural and asof, revised. Each burst is one micro-batch; its time is what `progress`
-says of it, and the median counts. The next one is sent when it has begun, and so is there when it ends. The first ones
-at each size, and more of them at the first, are left out.
+says of it, and the median counts. The first ones at each size, and more of them at the first, are left out: they come
+one right after the other, a measured one when nothing else is to be done.
 
 A person has about four events, close together, however long the history is, so a burst makes the same number of rows at
 each size, and there are about as many joined rows as events: for left and inner half of these are users, for natural
@@ -42,7 +42,7 @@ from switchyard.tables import store
 from switchyard.tables.progress import batches, newest_progress
 
 BURST = 5_000
-WARM_UP, MEASURED = 2, 7
+WARM_UP, MEASURED = 4, 7
 FIRST_WARM_UP = 12
 """The baseline must not be the time of a JVM that is still compiling."""
 EVENTS_OF_A_PERSON = 4
@@ -97,8 +97,10 @@ class Load:
         while len(times := self._burst_times(last)) < warm_up + MEASURED:
             self.filler.send(range(self.people), 0.5, BURST)
             self.filler.flush()
-            self._wait_until_planned()
-        self._wait_until_read()
+            if len(times) < warm_up:
+                self._wait_until_planned()
+            else:
+                self._wait_until_read()
         table = store.open_table(self.settings.layout, "joined")
         rows = int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py())
         sample = Sample(self.filler.sent, rows, statistics.median(times[warm_up:]), self.memory_mib())

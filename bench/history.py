@@ -1,7 +1,7 @@
 """History on two topics, and the ways to read it in one warm session: an append, the stream's joins, the backfill.
 
 Each first reads a small pair of other topics, so that none pays for the start or for code that was never run; the joins
-of the stream, which share nearly all of it, do so once.
+of the stream, which share nearly all of it, do so once, and the backfill, which comes after them, does not.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import sys
 import tempfile
@@ -67,6 +68,7 @@ SAMPLE_COMMITS = 200
 AGAINST = "the same tables, compacted just now"
 REPEATS, ENOUGH_SECONDS = 7, 5.0
 TARGET = 1.5
+MEMORY, MOST_BYTES = Path("/dev/shm"), 4 * 2**30
 SCHEDULE = re.compile(r'CronTriggerTimetable\("([^"]+)"')
 
 
@@ -387,6 +389,12 @@ def measure(settings: Settings, day: Day) -> tuple[list[Figure], dict[str, Any]]
     return figures, facts
 
 
+def find_place() -> str | None:
+    """In memory if there is room: some disks take half a minute to forget so many files. Else the usual place."""
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MOST_BYTES
+    return str(MEMORY) if has_room else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=86_400)
@@ -394,7 +402,7 @@ def main() -> int:
     options = parser.parse_args()
     dag = (PROJECT / "dags" / "switchyard_maintenance.py").read_text()
     wait = longest_wait(dag) if options.minutes_between is None else timedelta(minutes=options.minutes_between)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=find_place()) as name:
         settings = Settings(root=name)
         day = plan_day(options.commits, wait, settings.keeping.compact_after, datetime.now(UTC))
         figures, facts = measure(settings, day)

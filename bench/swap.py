@@ -120,14 +120,25 @@ def running_stack(settings: Settings, spare: bool = False) -> Iterator[None]:
         subprocess.run([command, "down"], env=environment, check=True)
 
 
+def rehearse(settings: Settings) -> None:
+    """A dry run: the first command that a new broker and a new Airflow get takes seconds longer than any other."""
+    send(settings, "rehearsal", *PAIRS[1], dryRun=True)
+    wait_for(lambda: DeltaBook(settings.layout).ledger().outcomes.get("rehearsal"), "the rehearsal")
+
+
+def send(settings: Settings, swap_id: str, users: str, accounts: str, **more: bool) -> None:
+    command = {"usersTopic": users, "accountsTopic": accounts, "joinType": "inner", "id": swap_id} | more
+    kafka = {"bootstrap.servers": settings.bootstrap}
+    publish(kafka, settings.control_topic, json.dumps(command).encode(), "cli:bench")
+
+
 def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int) -> dict[str, Any]:
     """One swap to the other pair of topics; returns its seconds. Waits until the old generation has retired."""
     book = DeltaBook(settings.layout)
     active = book.standing().target
     users, accounts = PAIRS[1] if active and active.usersTopic == PAIRS[0][0] else PAIRS[0]
-    value = json.dumps({"usersTopic": users, "accountsTopic": accounts, "joinType": "inner", "id": swap_id})
     began = datetime.now(UTC)
-    publish({"bootstrap.servers": settings.bootstrap}, settings.control_topic, value.encode(), "cli:bench")
+    send(settings, swap_id, users, accounts)
     outcome = wait_for(lambda: book.ledger().outcomes.get(swap_id), f"swap {number}")
     if outcome.event != "APPLIED":
         raise SystemExit(f"swap {number} is {outcome.event}: {outcome.detail}")
@@ -233,6 +244,7 @@ def run(wanted: Mapping[str, int], clock: Clock) -> dict[str, Any]:
         )
         with beside_traffic(settings, spare=wanted[SPARE] > 0) as (traffic, reader):
             measurement = Measurement(settings, Path(name), traffic, reader, clock)
+            rehearse(settings)
             if wanted[SPARE]:
                 measurement.wait_for_spare()
             for kind in order_steps(wanted):
