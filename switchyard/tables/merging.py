@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -35,16 +35,19 @@ def choose_merges(live: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFi
     for file in sorted(live, key=lambda file: (file.written, file.path)):
         if file.size < most_bytes / 2:
             levels[file.lonely_rows > 0, level_of(file.size)].append(file)
-    groups = [_take_oldest(level, most_bytes) for level in levels.values() if _is_due(level, most_bytes)]
-    return [group for group in groups if len(group) > 1]
+    return [group for level in levels.values() for group in _split(level, most_bytes)]
 
 
-def _is_due(level: Sequence[LiveFile], most_bytes: int) -> bool:
-    return len(level) >= FAN_IN or sum(file.size for file in level) >= most_bytes
+def _split(level: Sequence[LiveFile], most_bytes: int) -> Iterator[list[LiveFile]]:
+    """All that is due: where a file of one batch is large, 32 of them are more than one file that maintenance makes."""
+    while len(level) >= FAN_IN or sum(file.size for file in level) >= most_bytes:
+        taken = _take_oldest(level, most_bytes)
+        yield taken
+        level = level[len(taken) :]
 
 
 def _take_oldest(level: Sequence[LiveFile], most_bytes: int) -> list[LiveFile]:
-    """As many as fit into one file of the size that maintenance makes."""
+    """As many as fit into one file of the size that maintenance makes; two at least, as none has half of it."""
     taken: list[LiveFile] = []
     size = 0
     for file in level:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from switchyard.layout import Layout
@@ -28,6 +28,7 @@ def file_of(number: int, size: int, lonely: int = 0) -> LiveFile:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1_000, 200_000), st.integers(100, 3_000))
+@example(174_763, 1_100)
 def test_few_files_stay_and_each_byte_is_written_a_few_times(size: int, batches: int) -> None:
     live: list[LiveFile] = []
     appended = written = 0
