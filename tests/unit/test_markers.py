@@ -1,15 +1,11 @@
-"""Markers followed by version are those that delta-rs finds; a written file is described as its footer says."""
+"""Markers followed by version are those that delta-rs finds."""
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
-
-import pyarrow as pa
 import pytest
 
 from switchyard.layout import Layout
-from switchyard.tables import files, markers, store
+from switchyard.tables import markers, store
 from switchyard.tables.folders import Folder
 from switchyard.tables.markers import Markers
 
@@ -83,20 +79,3 @@ def test_entries_that_were_cleaned_up_are_made_up_for(
     table.update_incremental()
     assert (followed.get("a"), followed.get("b")) == (5, 70)
     assert_same(table, followed)
-
-
-@pytest.mark.parametrize("count", [0, 1, 1000])
-def test_a_written_file_is_described_as_its_footer_says(layout: Layout, count: int) -> None:
-    folder = Folder.at(layout.table("accounts"))
-    rows = pa.table(
-        {
-            "userId": pa.array([f"u{number}" for number in range(count)], pa.string()),
-            "balance": pa.array([math.nan if number % 7 == 3 else number / 3 for number in range(count)], pa.float64()),
-            "ts": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * count, pa.timestamp("us", "UTC")),
-            "offset": pa.array([None if number % 5 == 2 else number for number in range(count)], pa.int64()),
-        }
-    )
-    written = files.write_file(folder, 1, rows)
-    described = files.describe_file(folder, 1, written.path)
-    assert (written.size, written.stats) == (described.size, described.stats)
-    assert folder.read(written.path).drop_columns("balance") == rows.drop_columns("balance")
