@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
 from switchyard.local.java import find_java
@@ -59,19 +61,19 @@ def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
     with ExitStack() as running:
         running.enter_context(_running("master.Master", master, folder / "master.log"))
         for number, page in enumerate(cluster.worker_pages, 1):
-            sizes = ["--cores", CORES, "--memory", MEMORY, "--work-dir", str(folder / f"worker-{number}")]
-            worker = [*host, "--webui-port", str(page), *sizes, cluster.master]
-            running.enter_context(_running("worker.Worker", worker, folder / f"worker-{number}.log"))
+            worker = [*host, "--webui-port", str(page), cluster.master]
+            log = folder / f"worker-{number}.log"
+            running.enter_context(_running("worker.Worker", worker, log, _places(folder / f"worker-{number}")))
         eventually(lambda: _count_alive(cluster) == WORKERS, 90)
         yield cluster
 
 
 @contextmanager
-def _running(part: str, arguments: list[str], log: Path) -> Iterator[None]:
+def _running(part: str, arguments: list[str], log: Path, more: Mapping[str, str] | None = None) -> Iterator[None]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(PROJECT / "docker" / "spark-class"), f"org.apache.spark.deploy.{part}", *arguments],
-            env=_environment(os.environ),
+            env=_environment(os.environ) | dict(more or {}),
             stdout=output,
             stderr=output,
         )
@@ -90,6 +92,21 @@ def _environment(base: Mapping[str, str]) -> dict[str, str]:
         "SPARK_LOCAL_IP": loopback.HOST,
         "SPARK_DAEMON_MEMORY": "256m",
     }
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """What the containers say in docker-compose.yaml, with other places and sizes."""
+    said: dict[str, str] = yaml.safe_load((PROJECT / "docker-compose.yaml").read_text())["services"]["spark-worker"][
+        "environment"
+    ]
+    ours = {
+        "SPARK_WORKER_CORES": CORES,
+        "SPARK_WORKER_MEMORY": MEMORY,
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+    }
+    assert ours.keys() <= said.keys()
+    return ours | {"SPARK_WORKER_OPTS": said["SPARK_WORKER_OPTS"]}
 
 
 def _count_alive(cluster: SparkCluster) -> int:

@@ -127,6 +127,18 @@ def test_the_workers_have_room_for_a_swap_with_a_spare_and_an_audit_beside_it() 
     assert cores >= 4 * executors
 
 
+def test_a_worker_writes_where_its_user_may_and_no_other_worker_does() -> None:
+    worker = SERVICES["spark-worker"]
+    own = [mount for mount in worker["volumes"] if ":" not in mount]
+    dockerfile = (PROJECT / "docker" / "Dockerfile").read_text()
+    given = re.search(r"chown -R switchyard (.+)", dockerfile)
+    assert given and set(own) <= set(given[1].split())
+    places = {worker["environment"][name] for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS")}
+    assert {f"/{Path(place).parts[1]}" for place in places} == set(own)
+    made = re.search(r"mkdir -p (.+)", dockerfile)
+    assert made and places <= set(made[1].split())
+
+
 def test_the_drivers_of_the_database_are_those_of_the_tests() -> None:
     image = re.findall(r"^[\w-]+==\S+$", (PROJECT / "docker" / "requirements-image.txt").read_text(), re.M)
     tested = (PROJECT / "requirements-dev.txt").read_text().splitlines()
@@ -192,7 +204,7 @@ def test_a_service_waits_only_for_services_that_exist_and_secrets_that_are_decla
 
 @EACH
 def test_a_volume_is_declared_and_a_file_is_there_and_read_only(name: str) -> None:
-    mounts = [mount.split(":") for mount in SERVICES[name].get("volumes", [])]
+    mounts = [mount.split(":") for mount in SERVICES[name].get("volumes", []) if ":" in mount]
     files = [mount for mount in mounts if mount[0].startswith("./")]
     assert {mount[0] for mount in mounts if mount not in files} <= set(COMPOSE["volumes"])
     assert all((PROJECT / mount[0]).exists() and mount[2:] == ["ro"] for mount in files)
