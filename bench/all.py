@@ -54,7 +54,7 @@ class Bench:
 BENCHES = (
     Bench("bulk", quick="--events 100000"),
     Bench("latency", quick="--seconds 20"),
-    Bench("growth", quick="--events 50000 500000"),
+    Bench("growth", quick="--base 50000 --events 100000 500000"),
     Bench("backfill", quick="--events 100000", within="bulk"),
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
     Bench("swap", "--swaps 3 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1", has_rounds=True),
@@ -108,12 +108,26 @@ def read_document(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.exists() else {"benches": {}}
 
 
-def renew(before: dict[str, Any], found: dict[str, Any], machine: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """The document with what was found in the place of what was known; in the order of BENCHES."""
-    known = {**before.get("benches", {}), **found}
+def find_commit() -> str:
+    """What was measured; empty where there is no git."""
+    asked = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def renew(
+    before: dict[str, Any], found: dict[str, Any], machine: dict[str, Any], run: dict[str, str]
+) -> dict[str, Any]:
+    """The document with what was found in the place of what was known, in the order of BENCHES.
+
+    Each says in which run it was found: the others may be of an earlier one.
+    """
+    known = {**before.get("benches", {}), **{name: bench | run for name, bench in found.items()}}
     benches = {bench.name: known[bench.name] for bench in BENCHES if bench.name in known}
     minutes = sum(bench["seconds"] for bench in benches.values()) / 60
-    return {"measuredAt": now.isoformat(), "machine": machine, "minutes": round(minutes, 1), "benches": benches}
+    return {"machine": machine, "minutes": round(minutes, 1), "benches": benches}
 
 
 def write_page(document: dict[str, Any], page: Path) -> None:
@@ -148,12 +162,13 @@ def main() -> int:
         return 0
     found: dict[str, Any] = {}
     planned, began = plan(options.only), time.monotonic()
+    this_run = {"measuredAt": datetime.now(UTC).isoformat(timespec="minutes"), "commit": find_commit()}
     for number, (bench, passing) in enumerate(planned.items(), 1):
         tell(f"== {' and '.join([bench.name, *passing])}, {number} of {len(planned)}")
         found |= run(bench, passing, options.quick, MOST_MINUTES - (time.monotonic() - began) / 60)
         if found and not options.quick:
             # After each, so that nothing is lost when the next one is interrupted.
-            document = renew(read_document(DOCUMENT), found, look_at_machine(), datetime.now(UTC))
+            document = renew(read_document(DOCUMENT), found, look_at_machine(), this_run)
             DOCUMENT.write_text(json.dumps(document, indent=2) + "\n")
             write_page(document, PAGE)
     failed = [name for name in names if name in options.only and name not in found]

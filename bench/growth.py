@@ -1,17 +1,18 @@
 """Whether a micro-batch takes longer, and the driver more memory, as the tables grow.
 
-A real driver, submitted as Airflow would do it, reads history from `earliest` with its own way for big batches. At each
-size it gets bursts of 5,000 events, half users and half accounts, of people drawn from the whole history, so that old
-rows must be found and, for left, natural and asof, revised. Each burst is one micro-batch; its time is what `progress`
-says of it, and the median counts. The first ones at each size, and more of them at the first, are left out: they come
-one right after the other, a measured one when nothing else is to be done.
+Two real drivers, submitted as Airflow would do it, read history from `earliest` with their own way for big batches. One
+keeps a small history and is the baseline; the history of the other grows. At each size both get bursts of 5,000 events
+in turns, half users and half accounts, of people drawn from their whole history, so that old rows must be found and,
+for left, natural and asof, revised. Each burst is one micro-batch; its time is what `progress` says of it, and the
+medians are compared. In turns, because the speed of a shared machine changes more within minutes than a batch does
+between the sizes. Before the turns both get a few bursts of new people that are not counted.
 
-A person has about four events, close together, however long the history is, so a burst makes the same number of rows at
-each size, and there are about as many joined rows as events: for left and inner half of these are users, for natural
-and asof, which have one row for each user or account, nearly all are of that side.
+A person has about four events, close together, however long the history is, so a burst makes about the same number of
+rows at each size, and there are about as many joined rows as events: for left and inner half of these are users, for
+natural and asof, which have one row for each user or account, nearly all are of that side.
 
-Memory is what the JVM and the Python process of the driver have in RAM together after the bursts. Each event is one
-row of state.
+Memory is what the JVM and the Python process of the driver have in RAM together, at each size. Each event is one row of
+state. A size of less than five times the small history counts for memory only.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from bench.measure import Figure, keep, tell
 from bench.stage import Filler, running_broker
 from switchyard import offsets
 from switchyard.kafka.topics import TopicReader
-from switchyard.layout import JOIN_TYPES
+from switchyard.layout import BIG_TABLES, JOIN_TYPES
 from switchyard.offsets import Offsets, has_reached
 from switchyard.settings import Settings
 from switchyard.tables import store
@@ -45,6 +47,8 @@ BURST = 5_000
 WARM_UP, MEASURED = 4, 7
 FIRST_WARM_UP = 12
 """The baseline must not be the time of a JVM that is still compiling."""
+REST_SECONDS = 0.5
+"""What a driver still does after a batch is visible, such as its offsets, is not beside the next one of the other."""
 EVENTS_OF_A_PERSON = 4
 NEIGHBOURS = 10_000
 """So many people have all their events of the history before the next ones have their first."""
@@ -53,16 +57,25 @@ USER_SHARE = {"left": 0.5, "inner": 0.5, "natural": 0.9, "asof": 0.1}
 GROWTH_TARGET, MEMORY_TARGET = 1.3, 1.2
 MEMORY_LIMIT_MIB = 2048
 MOST_SECONDS = 900
+LEAST_GROWTH = 5
+
+
+@dataclass(frozen=True)
+class Side:
+    """A driver at one size: its rows, the median time of its bursts, and how many rows each of them made."""
+
+    joined_rows: int
+    batch_seconds: float
+    rows_of_a_burst: int
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What was seen at one size."""
+    """What was seen at one size; where growth counts, in turns with the small one."""
 
     events: int
-    joined_rows: int
-    batch_seconds: float
     memory_mib: float
+    sides: tuple[Side, Side] | None = None
 
 
 @dataclass
@@ -77,36 +90,35 @@ class Load:
     topics: tuple[str, str]
     people: int = 0
     most_mib: float = 0.0
-    samples: list[Sample] = field(default_factory=list)
 
     def grow_to(self, events: int) -> None:
-        """New people, each with all their events: who was there before keeps what they have."""
         new, began = events - self.filler.sent, time.monotonic()
         while (left := events - self.filler.sent) > 0:
-            sent = min(left, NEIGHBOURS * EVENTS_OF_A_PERSON)
-            people = range(self.people, self.people + max(1, sent // EVENTS_OF_A_PERSON))
-            self.filler.send(people, USER_SHARE[self.join_type], sent)
-            self.people = people.stop
-        self.filler.flush()
+            self._send_new_people(min(left, NEIGHBOURS * EVENTS_OF_A_PERSON))
         self._wait_until_read(every=1.0)
         self.driver.wait_for(lambda: is_active(self.settings), "the flip", MOST_SECONDS)
         tell(f"{self.join_type}: {events} events are read, {new / (time.monotonic() - began):.0f} a second")
 
-    def measure(self) -> Sample:
-        last, warm_up = self._last_batch(), WARM_UP if self.samples else FIRST_WARM_UP
-        while len(times := self._burst_times(last)) < warm_up + MEASURED:
-            self.filler.send(range(self.people), 0.5, BURST)
-            self.filler.flush()
-            if len(times) < warm_up:
-                self._wait_until_planned()
-            else:
-                self._wait_until_read()
+    def warm_up(self, bursts: int) -> None:
+        """More history, in pieces of a burst that follow each other at once."""
+        for _ in range(bursts):
+            self._send_new_people(BURST)
+            self._wait_until_planned()
+        self._wait_until_read()
+
+    def burst(self) -> list[float]:
+        """The time of its batch; none when the trigger has cut it in two."""
+        time.sleep(REST_SECONDS)
+        last = self._last_batch()
+        self.filler.send(range(self.people), 0.5, BURST)
+        self.filler.flush()
+        self._wait_until_read()
+        done = batches(self.settings.layout, GENERATION)
+        return [row.batchMs / 1000 for row in done if row.batchId > last and row.inputRows == BURST]
+
+    def joined_rows(self) -> int:
         table = store.open_table(self.settings.layout, "joined")
-        rows = int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py())
-        sample = Sample(self.filler.sent, rows, statistics.median(times[warm_up:]), self.memory_mib())
-        tell(f"{self.join_type}: {describe(sample)}, batches {', '.join(f'{time:.2f}' for time in times)}")
-        self.samples.append(sample)
-        return sample
+        return int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py())
 
     def memory_mib(self) -> float:
         python = int(self.settings.workspace.driver_pid(GENERATION).read_text())
@@ -114,14 +126,23 @@ class Load:
         self.most_mib = max(self.most_mib, now)
         return now
 
+    def stored_mb(self) -> dict[str, float]:
+        """Megabytes of the live files of the big tables, and of the checkpoint with its state."""
+        layout = self.settings.layout
+        live = [pc.sum(pa.table(store.open_table(layout, name).get_add_actions())["size_bytes"]) for name in BIG_TABLES]
+        kept = [path.stat().st_size for path in Path(layout.checkpoint(GENERATION)).rglob("*") if path.is_file()]
+        return {"tables": sum(size.as_py() or 0 for size in live) / 1e6, "checkpoint": sum(kept) / 1e6}
+
+    def _send_new_people(self, events: int) -> None:
+        """Each with all their events: who was there before keeps what they have."""
+        people = range(self.people, self.people + max(1, events // EVENTS_OF_A_PERSON))
+        self.filler.send(people, USER_SHARE[self.join_type], events)
+        self.people = people.stop
+        self.filler.flush()
+
     def _last_batch(self) -> int:
         progress = newest_progress(self.settings.layout, GENERATION)
         return progress.batchId if progress else -1
-
-    def _burst_times(self, after: int) -> list[float]:
-        """Of micro-batches that took a whole burst; one may be cut in two by the trigger."""
-        done = batches(self.settings.layout, GENERATION)
-        return [row.batchMs / 1000 for row in done if row.batchId > after and row.inputRows == BURST]
 
     def _wait_until_planned(self) -> None:
         """Until a micro-batch has begun that reads to the end of the topics."""
@@ -149,42 +170,76 @@ class Load:
         self.driver.wait_for(is_read, "all events are read", MOST_SECONDS, every)
 
 
+def measure(grown: Load, small: Load) -> tuple[Side, Side]:
+    """Bursts in turns, until both have enough that are one batch each."""
+    loads = grown, small
+    before = [(load.filler.sent, load.joined_rows()) for load in loads]
+    times: list[list[float]] = [[], []]
+    while min(map(len, times)) < MEASURED:
+        for load, mine in zip(loads, times, strict=True):
+            mine += load.burst()
+    for name, mine in zip(("grown", "small"), times, strict=True):
+        tell(f"{grown.join_type}, {name}: batches {', '.join(f'{seconds:.2f}' for seconds in mine)}")
+    first, second = (describe_side(load, *was, mine) for load, was, mine in zip(loads, before, times, strict=True))
+    return first, second
+
+
+def describe_side(load: Load, events: int, rows: int, times: Sequence[float]) -> Side:
+    bursts, now = (load.filler.sent - events) // BURST, load.joined_rows()
+    return Side(now, statistics.median(times), (now - rows) // bursts)
+
+
 def describe(sample: Sample) -> str:
-    return (
-        f"{sample.events} events, {sample.joined_rows} joined rows: {sample.batch_seconds:.2f} s a batch, "
-        f"{sample.memory_mib:.0f} MiB"
-    )
+    sides = " in turns with ".join(map(describe_bursts, sample.sides or ()))
+    return f"{sample.events} events, {sample.memory_mib:.0f} MiB" + (f"; {sides}" if sides else "")
 
 
-def grow(folder: Path, kafka: dict[str, str], join_type: str, sizes: Sequence[int]) -> Load:
-    settings = Settings(root=str(folder / join_type))
-    topics = f"users-{join_type}", f"accounts-{join_type}"
+def describe_bursts(side: Side) -> str:
+    return f"{side.batch_seconds:.2f} s for {side.rows_of_a_burst} new rows at {side.joined_rows}"
+
+
+@contextmanager
+def loaded_driver(folder: Path, kafka: dict[str, str], join_type: str, name: str) -> Iterator[Load]:
+    settings = Settings(root=str(folder / name))
+    topics = f"users-{name}", f"accounts-{name}"
     filler = Filler(kafka["bootstrap.servers"], *topics)
     with running_generation(settings, kafka, *topics, join_type) as driver, TopicReader(kafka) as reader:
-        load = Load(settings, join_type, driver, filler, reader, topics)
-        for events in sorted(sizes):
-            load.grow_to(events)
-            load.measure()
-        return load
+        yield Load(settings, join_type, driver, filler, reader, topics)
+
+
+def grow(small: Load, grown: Load, base: int, sizes: Sequence[int]) -> list[Sample]:
+    """The small one stays as it is but for the bursts, the other one grows from size to size."""
+    small.grow_to(base)
+    small.warm_up(FIRST_WARM_UP)
+    samples: list[Sample] = []
+    for events in sorted(sizes):
+        grown.grow_to(events)
+        grown.warm_up(WARM_UP if samples else FIRST_WARM_UP)
+        sides = None
+        if events >= LEAST_GROWTH * base:
+            small.warm_up(WARM_UP)
+            sides = measure(grown, small)
+        samples.append(Sample(grown.filler.sent, grown.memory_mib(), sides))
+        tell(f"{grown.join_type}: {describe(samples[-1])}")
+    return samples
 
 
 def judge(join_type: str, samples: Sequence[Sample]) -> list[Figure]:
-    """Each size against the first; the memory of the largest against that of a tenth of it."""
-    first, *others, last = samples
+    """Each size against the small one in the same minutes; the memory of the largest against that of a tenth of it."""
     figures = []
-    for sample in (*others, last):
-        if sample.joined_rows >= 3 * first.joined_rows:
-            name, against = (f"{one.joined_rows / 1e6:.1f}M rows" for one in (sample, first))
-            figures.append(
-                Figure(
-                    f"growth, {join_type}, a batch at {name}",
-                    sample.batch_seconds,
-                    first.batch_seconds,
-                    "s",
-                    GROWTH_TARGET,
-                    against=f"the same at {against}",
-                )
+    for grown, small in (sample.sides for sample in samples if sample.sides):
+        name, against = (f"{side.joined_rows / 1e6:.1f}M rows" for side in (grown, small))
+        figures.append(
+            Figure(
+                f"growth, {join_type}, a batch at {name}",
+                grown.batch_seconds,
+                small.batch_seconds,
+                "s",
+                GROWTH_TARGET,
+                against=f"the same at {against}",
             )
+        )
+    last = samples[-1]
     tenth = min(samples, key=lambda sample: abs(sample.events - last.events / 10))
     name = f"memory, {join_type}, {last.events / 1e6:.1f}M rows of state"
     against = f"the same with {tenth.events / 1e6:.1f}M"
@@ -198,20 +253,28 @@ def judge(join_type: str, samples: Sequence[Sample]) -> list[Figure]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    sizes = [300_000, 1_000_000, 3_000_000, 10_000_000]
-    parser.add_argument("--events", type=int, nargs="+", default=sizes, help="sizes of the history")
+    sizes = [1_000_000, 3_000_000, 10_000_000]
+    parser.add_argument("--base", type=int, default=160_000, help="events of the history that stays small")
+    parser.add_argument("--events", type=int, nargs="+", default=sizes, help="sizes of the history that grows")
     parser.add_argument("--joins", nargs="*", choices=JOIN_TYPES, default=["left"])
     options = parser.parse_args()
     if len(options.events) < 2:
-        parser.error("give two sizes or more: one is compared with the other")
+        parser.error("give two sizes or more: the memory of one is compared with that of the other")
     figures: list[Figure] = []
     facts: dict[str, Any] = {"events in a batch": BURST}
     for join_type in options.joins:
-        with running_broker() as (folder, kafka):
-            load = grow(folder, kafka, join_type, options.events)
-        figures += judge(join_type, load.samples)
-        facts |= {f"{join_type}, at size {number}": describe(one) for number, one in enumerate(load.samples, 1)}
-        facts[f"{join_type}, most memory at any time, MiB"] = round(load.most_mib)
+        with (
+            running_broker() as (folder, kafka),
+            loaded_driver(folder, kafka, join_type, f"{join_type}-small") as small,
+            loaded_driver(folder, kafka, join_type, join_type) as grown,
+        ):
+            samples = grow(small, grown, options.base, options.events)
+            stored = grown.stored_mb()
+        figures += judge(join_type, samples)
+        facts |= {f"{join_type}, at size {number}": describe(one) for number, one in enumerate(samples, 1)}
+        facts[f"{join_type}, most memory at any time, MiB"] = round(grown.most_mib)
+        for place, size in stored.items():
+            facts[f"{join_type}, MB of a million events in the {place}"] = round(size / grown.filler.sent * 1e6)
     keep("growth", figures, facts)
     return 0
 

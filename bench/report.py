@@ -102,14 +102,17 @@ def make_part(name: str, bench: Document) -> str:
     """The generated part of a bench's section: its plot, and what else was seen."""
     facts = "\n".join(f"- {label}: {value}" for label, value in bench["facts"].items())
     lines = [f"![{name}: ours above, the baseline in grey, the target dashed]({IMAGES}/{image_name(name)})"]
-    took = f"Took {bench['seconds'] / 60:.1f} minutes." if bench["seconds"] else "Measured in passing."
+    took = f"Took {bench['seconds'] / 60:.1f} minutes" if bench["seconds"] else "Measured in passing"
+    commit = f", with commit {bench['commit']}" if bench["commit"] else ""
+    took = f"{took} on {bench['measuredAt'][:10]}{commit}."
     return "\n\n".join(filter(None, [*lines, facts, took]))
 
 
 def describe_machine(document: Document) -> str:
-    machine = document["machine"]
+    machine, moments = document["machine"], {bench["measuredAt"] for bench in document["benches"].values()}
+    runs = "one run" if len(moments) == 1 else f"{len(moments)} runs, which each part below names"
     return (
-        f"Measured on {document['measuredAt'][:10]} in {document['minutes']:.0f} minutes: {machine['cores']} cores, "
+        f"Measured on {max(moments)[:10]} in {document['minutes']:.0f} minutes, in {runs}: {machine['cores']} cores, "
         f"{machine['memoryGib']} GiB, {machine['system']}, Python {machine['python']}, Java {machine['java']}, "
         f"Spark {machine['spark']}."
     )

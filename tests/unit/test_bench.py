@@ -14,7 +14,7 @@ import pytest
 
 from bench import all as runner
 from bench import report
-from bench.growth import Sample, judge
+from bench.growth import Sample, Side, judge
 from bench.latency import Events, Visible, find_latencies
 from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
 from bench.measure import Figure, quantile
@@ -25,6 +25,8 @@ from switchyard.tables.merging import FAN_IN
 FAST = Figure("fast <join>", 12_345.0, 20_000.0, "events/s", 0.5, "at least", "an append")
 SLOW = Figure("slow", 3.0, 2.0, "s", 1.2, against="an append")
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+MACHINE = {"cores": 2, "memoryGib": 24, "system": "Linux", "python": "3", "java": "17", "spark": "4"}
+RUN = {"measuredAt": NOW.isoformat(), "commit": "abc1234"}
 
 
 def result_of(*figures: Figure, seconds: float = 60) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def result_of(*figures: Figure, seconds: float = 60) -> dict[str, Any]:
         "figures": [asdict(figure) | {"ratio": 1, "met": True} for figure in figures],
         "facts": {},
         "seconds": seconds,
+        **RUN,
     }
 
 
@@ -57,12 +60,13 @@ def test_an_event_is_visible_with_the_first_batch_that_ends_behind_it() -> None:
     assert find_latencies("users", events, seen).tolist() == [9.0, 18.0, np.inf, 16.0]
 
 
-def test_a_batch_is_compared_with_the_first_size_and_memory_with_a_tenth() -> None:
-    samples = [Sample(300, 310, 1.0, 1000), Sample(1000, 1070, 1.1, 1100), Sample(10_000, 10_700, 1.2, 1200)]
+def test_a_batch_is_compared_with_the_small_one_of_its_minutes_and_memory_with_a_tenth() -> None:
+    sides = [(Side(3100, 1.6, 9), Side(300, 1.5, 9)), (Side(10_700, 1.2, 9), Side(320, 0.8, 9))]
+    samples = [Sample(1000, 1100), Sample(3000, 1150, sides[0]), Sample(10_000, 1200, sides[1])]
     figures = judge("left", samples)
     assert [(figure.ours, figure.baseline) for figure in figures] == [
-        (1.1, 1.0),
-        (1.2, 1.0),
+        (1.6, 1.5),
+        (1.2, 0.8),
         (1200, 1100),
         (1200, 2048),
     ]
@@ -137,10 +141,14 @@ def test_the_page_keeps_its_prose() -> None:
 
 def test_what_was_not_measured_again_stays_known() -> None:
     before = {"benches": {"swap": result_of(SLOW, seconds=120), "bulk": result_of(SLOW)}}
-    document = runner.renew(before, {"bulk": result_of(FAST)}, {"cores": 2}, NOW)
+    later = {"measuredAt": "2026-01-03T00:00+00:00", "commit": ""}
+    document = runner.renew(before, {"bulk": result_of(FAST)}, MACHINE, later)
     assert list(document["benches"]) == ["bulk", "swap"]
     assert report.figures_of(document["benches"]["bulk"]) == [FAST]
     assert document["minutes"] == 3.0
+    assert "in 2 runs, which each part below names" in report.describe_machine(document)
+    assert report.make_part("swap", document["benches"]["swap"]).endswith("on 2026-01-02, with commit abc1234.")
+    assert report.make_part("bulk", document["benches"]["bulk"]).endswith("on 2026-01-03.")
 
 
 def test_what_another_measurement_makes_in_passing_is_not_started_as_well() -> None:
@@ -179,9 +187,8 @@ def test_the_first_step_of_a_kind_is_made_however_late_and_another_only_if_it_en
 
 
 def test_the_page_has_a_place_for_every_measurement() -> None:
-    machine = {"cores": 2, "memoryGib": 24, "system": "Linux", "python": "3", "java": "17", "spark": "4"}
     found = {bench.name: result_of(FAST) for bench in runner.BENCHES}
-    document = runner.renew({}, found, machine, NOW)
+    document = runner.renew({}, found, MACHINE, RUN)
     filled = report.fill_page(runner.PAGE.read_text(), document)
     assert filled.count("2 cores, 24 GiB") == 1
     assert all(f"images/{report.image_name(name)}" in filled for name in found)

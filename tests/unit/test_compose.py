@@ -132,11 +132,13 @@ def test_a_worker_writes_where_its_user_may_and_no_other_worker_does() -> None:
     own = [mount for mount in worker["volumes"] if ":" not in mount]
     dockerfile = (PROJECT / "docker" / "Dockerfile").read_text()
     given = re.search(r"chown -R switchyard (.+)", dockerfile)
-    assert given and set(own) <= set(given[1].split())
+    assert given
+    assert set(own) <= set(given[1].split())
     places = {worker["environment"][name] for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS")}
     assert {f"/{Path(place).parts[1]}" for place in places} == set(own)
     made = re.search(r"mkdir -p (.+)", dockerfile)
-    assert made and places <= set(made[1].split())
+    assert made
+    assert places <= set(made[1].split())
 
 
 def test_the_drivers_of_the_database_are_those_of_the_tests() -> None:
