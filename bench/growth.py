@@ -12,7 +12,7 @@ rows at each size, and there are about as many joined rows as events: for left a
 natural and asof, which have one row for each user or account, nearly all are of that side.
 
 Memory is what the JVM and the Python process of the driver have in RAM together, at each size. Each event is one row of
-state. A size of less than five times the small history counts for memory only.
+state. A size of less than eight times the small history counts for memory only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ USER_SHARE = {"left": 0.5, "inner": 0.5, "natural": 0.9, "asof": 0.1}
 GROWTH_TARGET, MEMORY_TARGET = 1.3, 1.2
 MEMORY_LIMIT_MIB = 2048
 MOST_SECONDS = 900
-LEAST_GROWTH = 5
+LEAST_GROWTH = 8
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def _settings(folder: Path, brokers: KafkaCluster, spark: SparkCluster) -> Setti
         linger_seconds=2,
         ready_deadline_seconds=300,
         hung_seconds=75,
+        spare=True,
     )
 
 

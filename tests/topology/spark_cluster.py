@@ -20,8 +20,8 @@ from switchyard.local import loopback
 from switchyard.local.java import find_java
 from tests.waiting import eventually
 
-# Room for three drivers with an executor on each worker: two during a swap, and an audit. They are not used up.
-CORES, MEMORY = "3", "3g"
+# Room for four drivers with an executor on each worker: two during a swap, a spare, and an audit. They are not used up.
+CORES, MEMORY = "4", "4g"
 WORKERS = 2
 
 
