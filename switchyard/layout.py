@@ -13,6 +13,7 @@ BIG_TABLES = ("users", "accounts", "joined", "rejects")
 SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits", "incidents", "forgotten")
 JOIN_TYPES = ("left", "inner", "natural", "asof")
 
+REHEARSAL = "rehearsal"
 _URI = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -37,6 +38,11 @@ class Layout:
 
     def checkpoint(self, generation: int) -> str:
         return self.under("checkpoints", str(generation))
+
+    @property
+    def rehearsal(self) -> str:
+        """Where a spare driver rehearses whose executors or tables are not on its own disk; gone when it is ready."""
+        return self.under(REHEARSAL)
 
     def spec_name(self, generation: int) -> str:
         """The file below `checkpoints` that keeps the resolved start position of a generation."""

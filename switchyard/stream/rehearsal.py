@@ -1,4 +1,4 @@
-"""The rehearsal of a spare driver: the stream, the sink and the data gate, in a throw-away folder.
+"""The rehearsal of a spare driver: the stream, the sink and the data gate, in a place that is thrown away.
 
 It loads and compiles what a generation needs, and proves that this driver can do the work: on the newest records of the
 active topics, or on made-up ones when there are none or the broker does not answer. It happens in the session of the
@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,8 @@ from switchyard.errors import SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
+from switchyard.layout import REHEARSAL
+from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.settings import Settings
 from switchyard.stories import open_book
@@ -31,6 +34,7 @@ from switchyard.stream.gate import Verdict, examine
 from switchyard.stream.query import batch_rows, generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.swaps import Target
+from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.writer import claim_attempt
 
@@ -66,8 +70,7 @@ class _Rehearsal(BatchRunner):
 
 def rehearse(spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str]) -> None:
     """Raises when the rows that were written are not the batch join of the records."""
-    with TemporaryDirectory(prefix="rehearsal-", dir=place, ignore_cleanup_errors=True) as folder:
-        own = settings.model_copy(update={"root": folder, "home": Path(folder)})
+    with _own_place(spark, settings, place) as own:
         tell(own.layout, "rehearsal")
         open_book(own.layout).ledger()
         target = open_book(settings.layout).standing().target
@@ -75,6 +78,25 @@ def rehearse(spark: SparkSession, settings: Settings, place: Path, kafka: Mappin
             _rehearse_newest(spark, own, spec, to_java(kafka))
         else:
             _rehearse_made_up(spark, own)
+
+
+@contextmanager
+def _own_place(spark: SparkSession, settings: Settings, place: Path) -> Iterator[Settings]:
+    """A root of its own: in a folder, or below the root where executors elsewhere see it, as they will the tables."""
+    with TemporaryDirectory(prefix="rehearsal-", dir=place, ignore_cleanup_errors=True) as folder:
+        if settings.layout.is_local and (spark.sparkContext.master or "").startswith("local"):
+            yield settings.model_copy(update={"root": folder, "home": Path(folder)})
+            return
+        root = Folder.at(settings.layout.under())
+        # There is one spare at a time. One that was killed has left its own here.
+        root.delete_folder(REHEARSAL)
+        try:
+            yield settings.model_copy(update={"root": settings.layout.rehearsal, "home": Path(folder)})
+        finally:
+            try:
+                root.delete_folder(REHEARSAL)
+            except OSError as error:
+                log.warning("the place of the rehearsal stays until the next one: %s", error)
 
 
 def _rehearse_made_up(spark: SparkSession, settings: Settings) -> None:
@@ -132,7 +154,7 @@ def _judge(verdict: Verdict, began: float) -> None:
 
 def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter) -> None:
     """Until the end that the spec names."""
-    place = settings.layout.checkpoint(runner.spec.generation)
+    place = to_hadoop(settings.layout.checkpoint(runner.spec.generation))
     deadline = time.monotonic() + MOST_SECONDS
     query = writer.foreachBatch(runner).option("checkpointLocation", place).start()
     while query.isActive and time.monotonic() < deadline and not _is_done(runner):
