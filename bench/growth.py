@@ -91,13 +91,16 @@ class Load:
     people: int = 0
     most_mib: float = 0.0
 
-    def grow_to(self, events: int) -> None:
-        new, began = events - self.filler.sent, time.monotonic()
+    def send_history(self, events: int) -> None:
+        """Until so many events were sent; the driver reads them as they come."""
         while (left := events - self.filler.sent) > 0:
             self._send_new_people(min(left, NEIGHBOURS * EVENTS_OF_A_PERSON))
+
+    def grow_to(self, events: int) -> None:
+        self.send_history(events)
         self._wait_until_read(every=1.0)
         self.driver.wait_for(lambda: is_active(self.settings), "the flip", MOST_SECONDS)
-        tell(f"{self.join_type}: {events} events are read, {new / (time.monotonic() - began):.0f} a second")
+        tell(f"{self.join_type}: {events} events are read")
 
     def warm_up(self, bursts: int) -> None:
         """More history, in pieces of a burst that follow each other at once."""
@@ -209,6 +212,7 @@ def loaded_driver(folder: Path, kafka: dict[str, str], join_type: str, name: str
 
 def grow(small: Load, grown: Load, base: int, sizes: Sequence[int]) -> list[Sample]:
     """The small one stays as it is but for the bursts, the other one grows from size to size."""
+    grown.send_history(min(sizes))
     small.grow_to(base)
     small.warm_up(FIRST_WARM_UP)
     samples: list[Sample] = []
