@@ -3,8 +3,8 @@
 
 **What it does.** One run is one spare driver: a Spark driver that has started, has rehearsed on the newest records of
 the active topics, and waits for the arguments of a generation. The next run of `switchyard_generation` that needs a
-driver takes it, so that a swap need not wait for a JVM to start and warm up. From that moment the task `stream` there is
-its owner, with its log and its end; the task here ends, and the next run starts the next spare.
+driver takes it, so that a swap need not wait for a JVM to start and warm up. From that moment the task `stream` there
+is its owner, with its log and its end; the task here ends, and the next run starts the next spare.
 
 | task | does |
 |---|---|
