@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import report
-from bench.measure import RESULTS, tell
+from bench.measure import RESULTS, read_processor_time, stolen_share, tell
 from switchyard.layout import PROJECT
 from switchyard.local.java import find_java
 
@@ -73,7 +73,7 @@ def plan(names: Collection[str]) -> dict[Bench, list[str]]:
 
 def run(bench: Bench, passing: Sequence[str], is_quick: bool, minutes_left: float) -> dict[str, Any]:
     """What was kept, by measurement; nothing of one that did not get to its end."""
-    names, began = [bench.name, *passing], time.monotonic()
+    names, began, busy = [bench.name, *passing], time.monotonic(), read_processor_time()
     for name in names:
         _kept(name).unlink(missing_ok=True)
     done = subprocess.run(bench.command(is_quick, passing, minutes_left), cwd=PROJECT)
@@ -81,8 +81,9 @@ def run(bench: Bench, passing: Sequence[str], is_quick: bool, minutes_left: floa
     tell(f"== {bench.name} took {seconds[bench.name] / 60:.1f} minutes, exit code {done.returncode}")
     if done.returncode:
         return {}
+    stolen = stolen_share(busy, read_processor_time())
     return {
-        name: {**json.loads(_kept(name).read_text()), "seconds": seconds.get(name, 0)}
+        name: {**json.loads(_kept(name).read_text()), "seconds": seconds.get(name, 0), "stolen": stolen}
         for name in names
         if _kept(name).exists()
     }

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from switchyard.layout import PROJECT
@@ -61,6 +62,17 @@ def quantile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return float(ordered[math.ceil(share * len(ordered)) - 1])
+
+
+def read_processor_time(stat: Path = Path("/proc/stat")) -> list[int]:
+    """What the processors did since the start of the machine, by kind; nothing where the system does not say it."""
+    return [int(part) for part in stat.read_text().split("\n")[0].split()[1:9]] if stat.exists() else []
+
+
+def stolen_share(before: Sequence[int], after: Sequence[int]) -> float | None:
+    """The share of processor time that other guests of the same host took meanwhile; the last kind of the eight."""
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    return spent[-1] / sum(spent) if sum(spent) else None
 
 
 def tell(line: str) -> None:

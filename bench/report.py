@@ -104,7 +104,8 @@ def make_part(name: str, bench: Document) -> str:
     lines = [f"![{name}: ours above, the baseline in grey, the target dashed]({IMAGES}/{image_name(name)})"]
     took = f"Took {bench['seconds'] / 60:.1f} minutes" if bench["seconds"] else "Measured in passing"
     commit = f", with commit {bench['commit']}" if bench["commit"] else ""
-    took = f"{took} on {bench['measuredAt'][:10]}{commit}."
+    stolen = f" Others took {bench['stolen']:.0%} of the processor time." if bench["stolen"] is not None else ""
+    took = f"{took} on {bench['measuredAt'][:10]}{commit}.{stolen}"
     return "\n\n".join(filter(None, [*lines, facts, took]))
 
 

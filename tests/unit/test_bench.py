@@ -17,7 +17,7 @@ from bench import report
 from bench.growth import Sample, Side, judge
 from bench.latency import Events, Visible, find_latencies
 from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
-from bench.measure import Figure, quantile
+from bench.measure import Figure, quantile, read_processor_time, stolen_share
 from bench.swap import DOWN_SECONDS, Clock, order_steps
 from switchyard.layout import PROJECT
 from switchyard.tables.merging import FAN_IN
@@ -34,6 +34,7 @@ def result_of(*figures: Figure, seconds: float = 60) -> dict[str, Any]:
         "figures": [asdict(figure) | {"ratio": 1, "met": True} for figure in figures],
         "facts": {},
         "seconds": seconds,
+        "stolen": 0.126,
         **RUN,
     }
 
@@ -147,8 +148,20 @@ def test_what_was_not_measured_again_stays_known() -> None:
     assert report.figures_of(document["benches"]["bulk"]) == [FAST]
     assert document["minutes"] == 3.0
     assert "in 2 runs, which each part below names" in report.describe_machine(document)
-    assert report.make_part("swap", document["benches"]["swap"]).endswith("on 2026-01-02, with commit abc1234.")
-    assert report.make_part("bulk", document["benches"]["bulk"]).endswith("on 2026-01-03.")
+    assert report.make_part("swap", document["benches"]["swap"]).endswith(
+        "on 2026-01-02, with commit abc1234. Others took 13% of the processor time."
+    )
+    quiet = document["benches"]["bulk"] | {"stolen": None}
+    assert report.make_part("bulk", quiet).endswith("on 2026-01-03.")
+
+
+def test_the_share_of_others_is_the_last_of_eight_kinds(tmp_path: Path) -> None:
+    for name, line in {"before": "cpu  1 1 1 1 1 1 1 10 5 5", "after": "cpu  2 2 2 2 2 2 2 13 9 9"}.items():
+        (tmp_path / name).write_text(f"{line}\ncpu0 9 9\n")
+    before, after = (read_processor_time(tmp_path / name) for name in ("before", "after"))
+    assert stolen_share(before, after) == 0.3
+    assert stolen_share(before, before) is None
+    assert stolen_share(read_processor_time(tmp_path / "absent"), []) is None
 
 
 def test_what_another_measurement_makes_in_passing_is_not_started_as_well() -> None:
