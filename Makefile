@@ -53,7 +53,7 @@ test-browser: setup-dev ## try the page in a real browser; part of test
 soak: setup-dev ## random swaps, kills and load for MINUTES (60), then the audit; SEED repeats a run
 	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
-bench: setup ## run the measurements, under 40 minutes; ONLY="bulk swap" runs some, QUICK=1 all at small sizes
+bench: setup ## run the measurements, about 40 minutes; ONLY="bulk swap" runs some, QUICK=1 all at small sizes
 	@$(BIN)/python bench/all.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 cluster: ## start the production topology of docker-compose.yaml; needs Docker
