@@ -56,9 +56,9 @@ def write_file(folder: Folder, generation: int | None, rows: pa.Table, data_chan
 
 
 def _compression(folder: Folder, rows: pa.Table) -> str:
-    """Rows without an account are written again as soon as some of their file find one, in half the time without it.
+    """Rows without an account are read and written again as soon as some of their file find one: cheaper without it.
 
-    A bucket takes longer to transfer them than we take to compress them.
+    Not in a bucket, to and from which they would have to be transferred.
     """
     is_lonely = "accountOffset" in rows.column_names and rows["accountOffset"].null_count == rows.num_rows
     return "none" if is_lonely and folder.is_local else "snappy"
