@@ -10,6 +10,9 @@ From: the record's timestamp, which the producer writes. To: the time of the com
 the file in the Delta log. For the append that is the commit that holds the row. `final_ui` is read at the versions that
 the newest row of `progress` names, so for a join it is the commit of that row, which comes after the one of `joined`.
 
+The time is cut into windows of ten seconds; beside each join the p50 of the half of them in which others took the least
+of the processor time is told, and that of the other half: what a busy host does to it.
+
 Which events count: for left and natural each, as each adds or changes a row; for asof accounts, which make the rows;
 for inner the later event of each pair.
 """
@@ -36,7 +39,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from bench.drivers import GENERATION, Driver, is_active, running_append, running_generation
-from bench.measure import Figure, keep, quantile, tell
+from bench.measure import Figure, keep, quantile, read_processor_time, stolen_share, tell
 from bench.stage import DELTA_CONF, Filler, running_broker
 from switchyard import offsets
 from switchyard.kafka.topics import TopicReader
@@ -54,8 +57,8 @@ TARGETS = {"p50": (0.5, 1.2), "p95": (0.95, 1.5)}
 LIMIT_SECONDS = 1.5
 EVENTS_OF_A_PERSON = 8
 START_SECONDS, REST_SECONDS = 120, 60
+WINDOW_SECONDS = 10
 Numbers = np.ndarray[Any, np.dtype[Any]]
-Latencies = Numbers
 Result = tuple[list[Figure], dict[str, Any]]
 
 
@@ -69,6 +72,57 @@ class Events:
 
     def take(self, chosen: Numbers) -> Events:
         return Events(self.partitions[chosen], self.offsets[chosen], self.produced[chosen])
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Seconds from each event until it can be read, beside the time at which it was produced."""
+
+    produced: Numbers
+    seconds: Numbers
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @classmethod
+    def of(cls, parts: Sequence[Latencies]) -> Latencies:
+        produced, seconds = ([getattr(part, name) for part in parts] for name in ("produced", "seconds"))
+        return cls(np.concatenate(produced), np.concatenate(seconds))
+
+    def quantile(self, share: float) -> float:
+        return quantile(self.seconds, share)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A few seconds of a measurement, with the share of the processor time that others took in them."""
+
+    since: float
+    until: float
+    stolen: float
+
+
+@dataclass(frozen=True)
+class Half:
+    """The quieter or the busier half of the time: what others took of it, and the median latency of its events."""
+
+    stolen: float
+    p50: float
+
+
+def split_by_load(latencies: Latencies, windows: Sequence[Window]) -> tuple[Half, Half]:
+    """The quieter half of the windows and the busier one."""
+    ordered = sorted(windows, key=lambda window: window.stolen)
+    middle = len(ordered) // 2
+    return _describe_half(latencies, ordered[:middle]), _describe_half(latencies, ordered[middle:])
+
+
+def _describe_half(latencies: Latencies, windows: Sequence[Window]) -> Half:
+    inside = np.zeros(len(latencies), dtype=bool)
+    for window in windows:
+        inside |= (latencies.produced >= window.since) & (latencies.produced < window.until)
+    stolen = statistics.mean(window.stolen for window in windows)
+    return Half(stolen, quantile(latencies.seconds[inside], 0.5))
 
 
 @dataclass(frozen=True)
@@ -89,7 +143,7 @@ def find_latencies(topic: str, events: Events, seen: Sequence[Visible]) -> Laten
         here = events.partitions == partition
         first = np.searchsorted(np.maximum.accumulate(ends), events.offsets[here], side="right")
         latencies[here] = moments[first] - events.produced[here]
-    return latencies
+    return Latencies(events.produced, latencies)
 
 
 def produce(bootstrap: str, users: str, accounts: str, rate: int, people: int, stop: Event) -> None:
@@ -144,7 +198,7 @@ def events_of(rows: pa.Table, names: Sequence[str]) -> Events:
     return Events(rows[partition].to_numpy(), rows[offset].to_numpy(), produced)
 
 
-def measure_append(settings: Settings, since: float, until: float) -> Numbers:
+def measure_append(settings: Settings, since: float, until: float) -> Latencies:
     """Of every event of both topics: from its timestamp to the commit that holds it."""
     found = []
     for side in SIDES:
@@ -153,12 +207,14 @@ def measure_append(settings: Settings, since: float, until: float) -> Numbers:
             commit = read_commit(folder, version)
             for file in commit.added if commit else []:
                 events = events_of(folder.read(file.path), ("partition", "offset", "timestamp"))
-                inside = (events.produced >= since) & (events.produced < until)
-                found.append(at - events.produced[inside])
-    return np.concatenate(found)
+                produced = events.produced[(events.produced >= since) & (events.produced < until)]
+                found.append(Latencies(produced, at - produced))
+    return Latencies.of(found)
 
 
-def measure_join(settings: Settings, topics: Mapping[str, str], join_type: str, since: float, until: float) -> Numbers:
+def measure_join(
+    settings: Settings, topics: Mapping[str, str], join_type: str, since: float, until: float
+) -> Latencies:
     seen, found = read_progress(settings.layout), []
     for side in ("accounts",) if join_type == "asof" else SIDES:
         rows = store.read_arrow(settings.layout, side, generation=GENERATION)
@@ -167,7 +223,7 @@ def measure_join(settings: Settings, topics: Mapping[str, str], join_type: str, 
             events = events.take(_is_later_in_a_pair(settings.layout, side, rows))
         inside = events.take((events.produced >= since) & (events.produced < until))
         found.append(find_latencies(topics[side], inside, seen))
-    return np.concatenate(found)
+    return Latencies.of(found)
 
 
 def _is_later_in_a_pair(layout: Layout, side: str, events: pa.Table) -> Numbers:
@@ -227,26 +283,41 @@ def topics_of(name: str) -> dict[str, str]:
     return {side: f"{side}-{name}" for side in SIDES}
 
 
-def measure(kafka: dict[str, str], subject: Append | Join, seconds: float, pace: Pace) -> Latencies:
-    """Sends events, lets the subject warm up, and takes the events of the window that follows."""
+@dataclass(frozen=True)
+class Measured:
+    latencies: Latencies
+    windows: list[Window]
+
+
+def measure(kafka: dict[str, str], subject: Append | Join, seconds: float, pace: Pace) -> Measured:
+    """Sends events, lets the subject warm up, and takes the events of the time that follows."""
     bootstrap, topics = kafka["bootstrap.servers"], subject.topics
     people = max(1, int(pace.rate * seconds) // EVENTS_OF_A_PERSON)
     with subject.running(kafka) as driver:
         with flowing(bootstrap, topics["users"], topics["accounts"], pace.rate, people):
             driver.wait_for(subject.is_ready, "its first rows are visible", START_SECONDS)
             time.sleep(pace.warm_up)
-            since = time.time()
-            time.sleep(seconds)
-            until = time.time()
+            windows = list(watch(seconds))
         with TopicReader(kafka) as reader:
             ends = {topic: reader.bounds(topic)[1] for topic in topics.values()}
         driver.wait_for(lambda: subject.has_read(ends), "all events are visible", REST_SECONDS, every=1.0)
-    latencies = subject.measure(since, until)
-    if not np.isfinite(latencies).all():
+    latencies = subject.measure(windows[0].since, windows[-1].until)
+    if not np.isfinite(latencies.seconds).all():
         raise SystemExit(f"{topics}: some of {len(latencies)} events were never visible")
-    p50, p95 = (quantile(latencies, share) for share in (0.5, 0.95))
+    p50, p95 = (latencies.quantile(share) for share in (0.5, 0.95))
     tell(f"{', '.join(topics.values())}: {len(latencies)} events, p50 {p50:.2f} s, p95 {p95:.2f} s")
-    return latencies
+    return Measured(latencies, windows)
+
+
+def watch(seconds: float) -> Iterator[Window]:
+    """Lets the time pass in windows, at least two, and sees what others took in each."""
+    count, since = max(2, round(seconds / WINDOW_SECONDS)), time.time()
+    for _ in range(count):
+        busy = read_processor_time()
+        time.sleep(seconds / count)
+        now = time.time()
+        yield Window(since, now, stolen_share(busy, read_processor_time()) or 0.0)
+        since = now
 
 
 @dataclass(frozen=True)
@@ -263,18 +334,24 @@ def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: 
     floor = measure(kafka, Append(folder, "append"), seconds / 4, slow_pace)
     found += [measure(kafka, subject, seconds, pace) for subject in subjects[half:]]
     figures, facts = [], {"events a second": pace.rate, "seconds measured": seconds, "seconds of warm-up": pace.warm_up}
-    for subject, latencies in zip(subjects, found, strict=True):
+    for subject, measured in zip(subjects, found, strict=True):
         for label, (share, target) in TARGETS.items():
-            ours, theirs = quantile(latencies, share), quantile(floor, share)
+            ours, theirs = measured.latencies.quantile(share), floor.latencies.quantile(share)
             name = f"latency {label}, {subject.join_type}"
             figures.append(Figure(name, ours, theirs, "s", target, against="the append query's own latency"))
-        p50 = quantile(latencies, 0.5)
+        p50 = measured.latencies.quantile(0.5)
         figures.append(Figure(f"latency p50, {subject.join_type}", p50, LIMIT_SECONDS, "s", 1.0, against="the limit"))
         facts |= {
-            f"events counted, {subject.join_type}": len(latencies),
+            f"events counted, {subject.join_type}": len(measured.latencies),
             f"median seconds of a batch, {subject.join_type}": subject.batch_seconds(),
+            f"p50 in the quieter and the busier half, {subject.join_type}": describe_halves(measured),
         }
     return figures, facts
+
+
+def describe_halves(measured: Measured) -> str:
+    halves = split_by_load(measured.latencies, measured.windows)
+    return " and ".join(f"{half.p50:.2f} s (others took {half.stolen:.0%})" for half in halves)
 
 
 def main() -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 from pyspark.sql import SparkSession
 
 from switchyard.generations import GenerationSpec, keep_spec, resolve_spec
-from switchyard.joins import JOINED_COLUMNS
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
@@ -17,7 +15,6 @@ from switchyard.stream.audit import Audit, audit_at_newest
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.swaps import Target
-from switchyard.tables import store
 from switchyard.tables.writer import claim_attempt
 from tests.topics import Topics
 
@@ -58,45 +55,3 @@ class Stream:
 
     def audit(self) -> Audit:
         return audit_at_newest(lambda: self.spark, self.settings, self.spec.generation)
-
-
-LATEST = "order by {0}Ts desc nulls last, {0}Partition desc, {0}Offset desc"
-PAIRS = """
-select u.userId, name, email, age, accountType, balance, u.ts as userTs, u.partition as userPartition,
-       u."offset" as userOffset, a.ts as accountTs, a.partition as accountPartition, a."offset" as accountOffset
-from users u {how} join accounts a on u.userId = a.userId
-"""
-DUCKDB_JOINS = {
-    "left": PAIRS.format(how="left"),
-    "inner": PAIRS.format(how="inner"),
-    "natural": f"""
-        select * from ({PAIRS.format(how="left")})
-        qualify row_number() over (partition by userPartition, userOffset {LATEST.format("account")}) = 1
-    """,
-    "asof": f"""
-        select * exclude (accountUserId) replace (coalesce(userId, accountUserId) as userId) from (
-          {PAIRS.format(how="right").replace("u.userId,", "u.userId, a.userId as accountUserId,")} and u.ts <= a.ts
-        ) qualify row_number() over (partition by accountPartition, accountOffset {LATEST.format("user")}) = 1
-    """,
-}
-
-
-def join_with_duckdb(layout: Layout, join_type: str) -> list[tuple[Any, ...]]:
-    """The join as another engine computes it over the files of the same tables."""
-    connection = duckdb.connect()
-    connection.execute("set timezone = 'UTC'")
-    for name in ("users", "accounts"):
-        connection.register(name, connection.read_parquet(_files(layout, name)))
-    rows = connection.execute(f"select {', '.join(JOINED_COLUMNS)} from ({DUCKDB_JOINS[join_type]})").fetchall()
-    return sorted(rows, key=str)
-
-
-def _files(layout: Layout, name: str) -> list[str]:
-    return store.list_files(layout, name, store.open_table(layout, name).version(), 1)
-
-
-def read_joined(layout: Layout) -> list[tuple[Any, ...]]:
-    connection = duckdb.connect()
-    connection.execute("set timezone = 'UTC'")
-    connection.register("joined", connection.read_parquet(_files(layout, "joined")))
-    return sorted(connection.execute(f"select {', '.join(JOINED_COLUMNS)} from joined").fetchall(), key=str)

@@ -14,6 +14,7 @@ from switchyard.stream.audit import POSITIONS, Audit, audit_generation
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from tests.events import draw_events
+from tests.second_oracle import count_differences, count_events
 from tests.stream.running import Stream
 from tests.topics import Topics
 
@@ -61,6 +62,7 @@ def test_a_wrong_row_of_joined_is_counted_and_its_position_shown(
     audit = audit_after(stream, "joined", change)
     assert (audit.missing, audit.extra, audit.unaccounted) == (missing, extra, 0)
     assert not audit.is_clean
+    assert count_differences(stream.settings.layout, "inner") == (audit.rowsCompared, missing, extra)
     kinds = ["missing"] * missing + ["extra"] * extra
     assert sorted(audit.samples, key=str) == sorted(({"kind": kind, **first[0]} for kind in kinds), key=str)
 
@@ -68,6 +70,9 @@ def test_a_wrong_row_of_joined_is_counted_and_its_position_shown(
 @pytest.mark.parametrize("change", [lose_one, double_one])
 def test_a_record_that_is_not_stored_exactly_once_is_unaccounted_for(stream: Stream, change: Change) -> None:
     assert stream.audit().is_clean
+    stored, positions = count_events(stream.settings.layout)
+    assert stored == positions
     audit = audit_after(stream, "users", change)
     assert audit.unaccounted > 0
     assert not audit.is_clean
+    assert count_events(stream.settings.layout) != (stored, positions)

@@ -15,7 +15,8 @@ from switchyard.tables import merging, store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.compaction import count_overlaps, list_files
 from tests.events import draw_events
-from tests.stream.running import Stream, join_with_duckdb, read_joined
+from tests.second_oracle import join_with_duckdb, read_joined
+from tests.stream.running import Stream
 from tests.topics import Topics
 
 ROUNDS = 2

@@ -22,8 +22,9 @@ from switchyard.tables.forgotten import add_mark, read_marks
 from switchyard.tables.names import newest_rows
 from tests.events import FIRST_MS, draw_events
 from tests.model import sort_rows
+from tests.second_oracle import join_with_duckdb, read_joined
 from tests.stream.driver import running_driver
-from tests.stream.running import Stream, join_with_duckdb, read_joined
+from tests.stream.running import Stream
 from tests.topics import Topics
 from tests.waiting import eventually
 

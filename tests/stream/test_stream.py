@@ -15,7 +15,8 @@ from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from tests.events import FIRST_MS, draw_events
-from tests.stream.running import Stream, join_with_duckdb, read_joined
+from tests.second_oracle import join_with_duckdb, read_joined
+from tests.stream.running import Stream
 from tests.topics import Topics
 
 ROUNDS = 3

@@ -14,8 +14,9 @@ import pytest
 
 from bench import all as runner
 from bench import report
+from bench.bulk import Times
 from bench.growth import Sample, Side, judge
-from bench.latency import Events, Visible, find_latencies
+from bench.latency import Events, Half, Latencies, Visible, Window, find_latencies, split_by_load
 from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
 from bench.measure import Figure, quantile, read_processor_time, stolen_share
 from bench.swap import DOWN_SECONDS, Clock, order_steps
@@ -51,6 +52,11 @@ def test_a_quantile_is_a_value_that_was_measured(share: float, value: float) -> 
     assert quantile([4.0, 1.0, 3.0, 2.0], share) == value
 
 
+def test_a_join_is_compared_with_the_mean_of_the_appends_around_it() -> None:
+    (figure,) = Times({"asof": 50.0}, (15.0, 25.0)).judge(events=1000)
+    assert (figure.ours, figure.baseline, figure.is_met) == (20.0, 50.0, True)
+
+
 def test_an_event_is_visible_with_the_first_batch_that_ends_behind_it() -> None:
     events = Events(np.array([0, 0, 0, 1]), np.array([0, 9, 10, 3]), np.array([1.0, 2.0, 3.0, 4.0]))
     seen = [
@@ -58,7 +64,13 @@ def test_an_event_is_visible_with_the_first_batch_that_ends_behind_it() -> None:
         Visible(10.0, {"users": {0: 5}, "accounts": {0: 99}}),
         Visible(30.0, {"users": {0: 10, 1: 4}}),
     ]
-    assert find_latencies("users", events, seen).tolist() == [9.0, 18.0, np.inf, 16.0]
+    assert find_latencies("users", events, seen).seconds.tolist() == [9.0, 18.0, np.inf, 16.0]
+
+
+def test_events_of_a_busy_host_are_told_from_those_of_a_quiet_one() -> None:
+    latencies = Latencies(np.array([0.0, 9.0, 10.0, 25.0, 30.0]), np.array([1.0, 2.0, 5.0, 7.0, 3.0]))
+    windows = [Window(0.0, 10.0, 0.1), Window(10.0, 20.0, 0.3), Window(20.0, 30.0, 0.4), Window(30.0, 40.0, 0.0)]
+    assert split_by_load(latencies, windows) == (Half(0.05, 2.0), Half(0.35, 5.0))
 
 
 def test_a_batch_is_compared_with_the_small_one_of_its_minutes_and_memory_with_a_tenth() -> None:
