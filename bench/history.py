@@ -71,7 +71,7 @@ class History:
         return Reading(self.spark, Settings(root=str(self.folder / name)), self.kafka, *topics)
 
     def _check(self, layout: Layout, join_type: str) -> int:
-        """By another engine than the one that is measured, which needs a quarter of the time of an audit."""
+        """By another engine than the one that is measured; it takes a fraction of the time of an audit."""
         stored, positions = count_events(layout)
         if not stored == positions == self.events:
             raise SystemExit(
