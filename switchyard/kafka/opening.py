@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from switchyard.errors import AccessError, InputError, SwitchyardError
 from switchyard.kafka.security import OAUTHBEARER, hide_secrets
@@ -131,16 +132,16 @@ def open_client(kind: Callable[..., T], settings: Mapping[str, Any], hearing: He
         raise InputError(f"the Kafka settings are refused: {reason}; mend the connection kafka_default") from None
 
 
-def list_topics(consumer: Consumer, hearing: Hearing, topic: str | None = None) -> dict[str, Any]:
+def list_topics(client: Consumer | AdminClient, hearing: Hearing, topic: str | None = None) -> dict[str, Any]:
     """The metadata of all topics or of one. Asked in slices: who is turned away should not wait to the end."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     hearing.forget()
     while True:
         try:
             asked = {} if topic is None else {"topic": topic}
-            return dict(consumer.list_topics(timeout=_SLICE_SECONDS, **asked).topics)
+            return dict(client.list_topics(timeout=_SLICE_SECONDS, **asked).topics)
         except KafkaException:
-            consumer.poll(0)
+            client.poll(0)
             hearing.raise_trouble()
             if time.monotonic() > deadline:
                 raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from switchyard.control import check_topic_name, parse_moment
@@ -18,6 +19,7 @@ from switchyard.kafka.opening import TIMEOUT_SECONDS, Hearing, explain, list_top
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
 _NOT_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -30,7 +32,7 @@ _NOT_YET = frozenset(
 
 
 def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partitions: int = 1) -> list[str]:
-    """Creates the topics that do not exist yet; returns their names."""
+    """Creates the topics that do not exist yet, and waits until the broker shows them; returns their names."""
     hearing = Hearing(properties)
     admin = open_client(AdminClient, for_producers(base_properties(properties)), hearing)
     wanted = [NewTopic(name, num_partitions=partitions) for name in names]
@@ -43,7 +45,29 @@ def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partition
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 hearing.raise_trouble()
                 raise explain(error, f"cannot create the topic {name}", hearing) from None
+    _wait_until_shown(admin, hearing, created, partitions)
     return created
+
+
+def _wait_until_shown(admin: AdminClient, hearing: Hearing, names: Sequence[str], partitions: int) -> None:
+    """The controller says that a topic is created before the brokers know it: who asks at once is told there is none.
+
+    Not for ever: whoever may create a topic need not be allowed to see it.
+    """
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while names and time.monotonic() < deadline:
+        try:
+            shown = list_topics(admin, hearing)
+        except KafkaException as error:
+            raise explain(error, "cannot ask the broker for its topics", hearing) from None
+        if all(name in shown and _count_led(shown[name]) >= partitions for name in names):
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _count_led(topic: TopicMetadata) -> int:
+    """How many of its partitions have a leader that can be asked."""
+    return 0 if topic.error else sum(partition.leader >= 0 for partition in topic.partitions.values())
 
 
 class TopicReader:

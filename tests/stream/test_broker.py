@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from switchyard.errors import SwitchyardError
+from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
 
@@ -103,3 +104,14 @@ def test_a_broker_that_cannot_start_says_why(broker: Broker) -> None:
     broker.start()
     with pytest.raises(SwitchyardError, match=r"^the broker ended at once: .*broker.log"):
         broker.wait_until_ready(READY_SECONDS)
+
+
+def test_topics_that_were_created_can_be_asked_for_at_once(broker: Broker) -> None:
+    """With many partitions the controller has created a topic well before the broker shows it."""
+    start(broker)
+    kafka, names, partitions = {"bootstrap.servers": broker.bootstrap}, [f"wide-{number}" for number in range(4)], 100
+    with TopicReader(kafka) as reader:
+        for name in names:
+            assert ensure_topics(kafka, [name], partitions) == [name]
+            assert len(reader.partitions(name)) == partitions
+        assert ensure_topics(kafka, names, partitions) == []
