@@ -100,7 +100,7 @@ def test_a_broker_is_killed_in_the_middle_of_a_swap(topology: Topology, traffic:
     assert all(sorted(there) == list(NODES) for there in topology.brokers.copies("users"))
     settings, (old_users, new_users) = topology.settings, (PAIRS[0][0], PAIRS[1][0])
     spare = eventually(
-        lambda: next((found for found in list_spares(settings.workspace) if found.is_ready), None), 180, 0.5
+        lambda: next((found for found in list_spares(settings.workspace) if found.is_ready), None), 300, 0.5
     )
     publish(topology.kafka, settings.control_topic, SWAP, "cli:test")
     eventually(lambda: topology.book.ledger().open_requests, 90, 0.5)
