@@ -10,7 +10,7 @@ from typing import Any
 from bench.measure import Figure
 
 Document = Mapping[str, Any]
-WIDTH, LABEL, BAR, GAP, SPACE = 760, 300, 13, 3, 14
+WIDTH, LABEL, VALUE, BAR, GAP, SPACE = 800, 300, 130, 13, 3, 14
 OURS_MET, OURS_MISSED, BASELINE, TEXT = "#2a7f4f", "#c2571a", "#9aa5b1", "#1f2933"
 IMAGES = "images"
 
@@ -58,7 +58,7 @@ def draw_plot(figures: Sequence[Figure]) -> str:
         longest[figure.unit] = max(longest.get(figure.unit, 0.0), *values)
     parts, top = [], SPACE
     for figure in figures:
-        scale = (WIDTH - LABEL - 90) / longest[figure.unit]
+        scale = (WIDTH - LABEL - VALUE) / longest[figure.unit]
         parts += _draw_bars(figure, top, scale)
         top += 2 * BAR + GAP + SPACE
     return "\n".join(
