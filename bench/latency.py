@@ -74,6 +74,10 @@ class Events:
         return Events(self.partitions[chosen], self.offsets[chosen], self.produced[chosen])
 
 
+def is_within(moments: Numbers, since: float, until: float) -> Numbers:
+    return (moments >= since) & (moments < until)
+
+
 @dataclass(frozen=True)
 class Latencies:
     """Seconds from each event until it can be read, beside the time at which it was produced."""
@@ -120,7 +124,7 @@ def split_by_load(latencies: Latencies, windows: Sequence[Window]) -> tuple[Half
 def _describe_half(latencies: Latencies, windows: Sequence[Window]) -> Half:
     inside = np.zeros(len(latencies), dtype=bool)
     for window in windows:
-        inside |= (latencies.produced >= window.since) & (latencies.produced < window.until)
+        inside |= is_within(latencies.produced, window.since, window.until)
     stolen = statistics.mean(window.stolen for window in windows)
     return Half(stolen, quantile(latencies.seconds[inside], 0.5))
 
@@ -207,7 +211,7 @@ def measure_append(settings: Settings, since: float, until: float) -> Latencies:
             commit = read_commit(folder, version)
             for file in commit.added if commit else []:
                 events = events_of(folder.read(file.path), ("partition", "offset", "timestamp"))
-                produced = events.produced[(events.produced >= since) & (events.produced < until)]
+                produced = events.produced[is_within(events.produced, since, until)]
                 found.append(Latencies(produced, at - produced))
     return Latencies.of(found)
 
@@ -221,7 +225,7 @@ def measure_join(
         events = events_of(rows, ("partition", "offset", "ts"))
         if join_type == "inner":
             events = events.take(_is_later_in_a_pair(settings.layout, side, rows))
-        inside = events.take((events.produced >= since) & (events.produced < until))
+        inside = events.take(is_within(events.produced, since, until))
         found.append(find_latencies(topics[side], inside, seen))
     return Latencies.of(found)
 
