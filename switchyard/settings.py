@@ -102,6 +102,11 @@ class Settings(BaseSettings):
     small_batch_records: int = Field(
         50_000, ge=0, description="A micro-batch of up to so many records is committed from the driver."
     )
+    most_batch_rows: int = Field(
+        50_000_000,
+        gt=0,
+        description="A micro-batch that makes more rows stops the driver: few userIds have very many events.",
+    )
     state_retention: timedelta | None = Field(
         None, description="Forget join state older than this (ISO 8601, e.g. P7D); off means never."
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -109,16 +109,26 @@ def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) 
     The list of files comes from delta-rs: Spark's own replay of four Delta logs took most of an audit's time.
     """
     files = store.list_files(layout, name, progress.version_of(name), progress.generation)
+    return read_paths(spark, name, [to_hadoop(file) for file in files])
+
+
+def read_paths(spark: SparkSession, name: str, paths: list[str]) -> DataFrame:
+    """The rows of some files of a big table."""
     schema = from_arrow_schema(pa.schema([field for field in SCHEMAS[name] if field.name != "generation"]))
-    return spark.read.schema(schema).parquet(*map(to_hadoop, files)) if files else spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
 
-def compare_rows(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
+def compare_rows(
+    expected: DataFrame,
+    actual: DataFrame,
+    columns: Sequence[str] = JOINED_COLUMNS,
+    positions: Sequence[str] = POSITIONS,
+) -> tuple[int, int, int, list[dict[str, object]]]:
     """Rows looked at, missing, extra, and positions of the first that differ, as multisets."""
-    signed = expected.select(*JOINED_COLUMNS, F.lit(1).alias("surplus")).union(
-        actual.select(*JOINED_COLUMNS, F.lit(-1).alias("surplus"))
+    signed = expected.select(*columns, F.lit(1).alias("surplus")).union(
+        actual.select(*columns, F.lit(-1).alias("surplus"))
     )
-    counted = signed.groupBy(*JOINED_COLUMNS).agg(
+    counted = signed.groupBy(*columns).agg(
         F.sum("surplus").alias("surplus"), F.count(F.when(F.col("surplus") < 0, 1)).alias("present")
     )
     surplus = F.col("surplus")
@@ -128,7 +138,7 @@ def compare_rows(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int,
     kind = F.when(surplus > 0, "missing").otherwise("extra").alias("kind")
     # Computed again where there is a difference: to keep all rows, in case there is, costs more than to compare them.
     differing = (
-        counted.where(surplus != 0).select(kind, *POSITIONS).limit(MOST_SAMPLES).collect() if missing or extra else []
+        counted.where(surplus != 0).select(kind, *positions).limit(MOST_SAMPLES).collect() if missing or extra else []
     )
     return compared or 0, missing or 0, extra or 0, [row.asDict() for row in differing]
 

@@ -14,11 +14,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard import protocol, swaps
 from switchyard.backfills import settle_build
@@ -32,10 +30,10 @@ from switchyard.ranges import check_held
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
-from switchyard.stream.audit import compare_rows, read_at
+from switchyard.stream.audit import read_paths
 from switchyard.stream.bulk import overwrite_folder, write_files
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
-from switchyard.stream.gate import Verdict, sample_users
+from switchyard.stream.gate import examine
 from switchyard.stream.meter import Meter
 from switchyard.stream.query import read_range
 from switchyard.stream.sink import BatchSink
@@ -133,7 +131,7 @@ class _Builder:
                 # Kafka may have deleted what was to be read; that is worth a clear word.
                 self._check_held()
                 raise
-        verdict = prove(self.spark, self.settings, self.spec, progress)
+        verdict = examine(self.spark, self.settings.layout, self.spec, None, self.settings.gate_records)
         if not verdict.is_clean:
             raise GivenUpError(f"the data gate is shut: {verdict.describe()}")
         return (
@@ -236,11 +234,8 @@ class _Builder:
         return Staged(paths, self._count(name, paths))
 
     def _read(self, name: str, paths: list[str]) -> DataFrame:
-        schema = from_arrow_schema(pa.schema([column for column in SCHEMAS[name] if column.name != "generation"]))
         folder = self.sink.writers[name].folder
-        reader = self.spark.read.schema(schema)
-        uris = [folder.spark_uri(path) for path in paths]
-        return reader.parquet(*uris) if uris else self.spark.createDataFrame([], schema)
+        return read_paths(self.spark, name, [folder.spark_uri(path) for path in paths])
 
     def _describe(self, name: str, paths: list[str]) -> list[AddAction]:
         folder = self.sink.writers[name].folder
@@ -290,20 +285,3 @@ def carry(events: DataFrame, table: str, topic: str) -> DataFrame:
         for name in names
     ]
     return events.select(*columns, F.lit(topic).alias("topic"), "kind")
-
-
-def prove(spark: SparkSession, settings: Settings, spec: GenerationSpec, progress: Progress) -> Verdict:
-    """The data gate of a snapshot: what was committed, against the batch join of its own users and accounts.
-
-    Of many records those of a share of the users are compared, by the executors: a snapshot may be of any size.
-    """
-    limit, records = settings.gate_records, progress.inputRows
-    if not limit or not records:
-        return Verdict(0, 0, 0, records, share=0)
-    share = max(1, records // limit)
-    users, accounts, joined = (
-        sample_users(read_at(spark, settings.layout, name, progress), share) for name in ("users", "accounts", "joined")
-    )
-    expected = JOINS[spec.joinType](users, accounts, spec.stateRetention)
-    compared, missing, extra, _ = compare_rows(expected, joined)
-    return Verdict(compared, missing, extra, records, share)

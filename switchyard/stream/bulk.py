@@ -7,33 +7,45 @@ two kinds of log writer.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.transaction import AddAction
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from switchyard.errors import SwitchyardError
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.stream import changes
-from switchyard.stream.changes import JoinedChanges, Side
+from switchyard.stream.audit import read_paths
+from switchyard.stream.changes import JoinedChanges, Side, leading_side
 from switchyard.stream.forgetting import REASON
 from switchyard.stream.forgotten_frames import skip_forgotten_rows
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables import files
 from switchyard.tables.folders import Folder
 from switchyard.tables.schemas import SCHEMAS
-from switchyard.tables.writer import TableWriter
+from switchyard.tables.writer import Revision, TableWriter
 
 WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in sorted(files.HARDLY_REPEATED)}
 KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
+MOST_FILE_ROWS = 250_000
+"""A driver reads one file at a time into its memory, to revise some of its rows or to forget a person."""
+MOST_REVISED_ROWS = 50_000
+"""Up to so many older rows the driver revises itself; more of them are left to the executors."""
 
 
-def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame) -> Counts:
-    kept = skip_forgotten_rows(rows, sink.marks(), sink.spec).persist(StorageLevel.MEMORY_AND_DISK)
+def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int) -> Counts:
+    few = rows.where(F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) <= most_rows)
+    kept = skip_forgotten_rows(few, sink.marks(), sink.spec).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         kind = F.when(F.col("reason") == REASON, "forgotten").otherwise(F.col("kind")).alias("kind")
         counts = {row["kind"]: row["count"] for row in kept.groupBy(kind).count().collect()}
+        _check_size(batch_id, counts, most_rows)
         has_rejects = bool(counts.get("reject") or counts.get("forgotten"))
         for name, frame in _source_frames(sink, kept).items():
             is_empty = name == "rejects" and not has_rejects
@@ -45,6 +57,18 @@ def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame) -> Counts:
         input_rows=sum(counts.values()) - counts.get("pair", 0),
         rejected_rows=counts.get("reject", 0),
         tombstones=counts.get("tombstone", 0),
+    )
+
+
+def _check_size(batch_id: int, counts: Mapping[str, int], most_rows: int) -> None:
+    """A join that explodes is told before it has filled the disk. What lies beyond the bound was never written."""
+    if sum(counts.values()) <= most_rows:
+        return
+    records = sum(counts.values()) - counts.get("pair", 0)
+    raise SwitchyardError(
+        f"batch {batch_id}: {records} records make more than {most_rows} rows, because few userIds have very many "
+        "events on both sides; swap to topics without them, set SWITCHYARD_STATE_RETENTION, or allow more with "
+        "SWITCHYARD_MOST_BATCH_ROWS if the disk has room"
     )
 
 
@@ -84,7 +108,7 @@ def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> 
 
 def overwrite_folder(folder: Folder, relative: str, frame: DataFrame, by: str = "") -> None:
     """Executors write a frame as Parquet files, in a folder for each value of the column `by` if there is one."""
-    write = frame.write.mode("overwrite").options(**WITHOUT_DICTIONARY)
+    write = frame.write.mode("overwrite").options(**WITHOUT_DICTIONARY, maxRecordsPerFile=MOST_FILE_ROWS)
     (write.partitionBy(by) if by else write).parquet(folder.spark_uri(relative))
 
 
@@ -107,24 +131,24 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     writer = sink.writers["joined"]
     if writer.has_batch(batch_id):
         return
-    side: Side = "account" if join_type == "asof" else "user"
-    is_left = join_type == "left"
-    folder = _folder_of(writer, batch_id)
-    standing = find_standing(rows, side, is_left)
-    overwrite_folder(writer.folder, folder, standing, by="standing")
+    side, is_left, folder = leading_side(join_type), join_type == "left", _folder_of(writer, batch_id)
+    overwrite_folder(writer.folder, folder, find_standing(rows, side, is_left), by="standing")
     # Rows without an account are in files of their own: to drop one of them later is to write its file again.
     added = [
         *_describe_files(writer, f"{folder}/standing=paired"),
         *_describe_files(writer, f"{folder}/standing=lonely"),
     ]
-    late = f"{folder}/standing=late"
-    if is_left:
-        revised = _read_rows(writer, late, KEYS[side])
-        added += _describe_files(writer, late)
+    late = _describe_files(writer, f"{folder}/standing=late")
+    added += late if is_left else []
+    if sum(map(count_rows, late)) <= MOST_REVISED_ROWS:
+        names = KEYS[side] if is_left else changes.ROW_SCHEMA.names
+        revised = _read_rows(writer, late, names)
+        sink.commit_joined(batch_id, JoinedChanges(changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added)
     else:
-        revised = _read_rows(writer, late, changes.ROW_SCHEMA.names)
-        writer.folder.delete_folder(late)
-    sink.commit_joined(batch_id, JoinedChanges(changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added)
+        revision = BulkRevision(rows.sparkSession, writer, f"{folder}/revised", late, side, is_left)
+        writer.commit(batch_id, lambda table: revision.make(table, added))
+    if not is_left:
+        writer.folder.delete_folder(f"{folder}/standing=late")
 
 
 def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
@@ -160,11 +184,81 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     return placed.where("standing is not null").select(*changes.ROW_SCHEMA.names, "standing")
 
 
-def _read_rows(writer: TableWriter, folder: str, names: list[str]) -> pa.Table:
-    """Rows by way of files: what one batch revises may be more than Spark's driver lets itself collect."""
-    parts = [writer.folder.read(path, names) for path in writer.folder.list_parquet(folder)]
+def _read_rows(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table:
+    """Rows by way of files, which were counted before."""
+    parts = [writer.folder.read(action.path, names) for action in written]
     rows = pa.concat_tables(parts) if parts else changes.ROW_SCHEMA.empty_table()
     columns = [
         rows[field.name] if field.name in names else pa.nulls(len(rows), field.type) for field in changes.ROW_SCHEMA
     ]
     return pa.table(columns, names=changes.ROW_SCHEMA.names).cast(changes.ROW_SCHEMA)
+
+
+def count_rows(action: AddAction) -> int:
+    return int(json.loads(action.stats)["numRecords"])
+
+
+@dataclass(frozen=True)
+class BulkRevision:
+    """Revises more rows of `joined` than fit the driver: the executors write the files again that hold them.
+
+    `late` are the files of the revising rows, and `folder` is where the revised files go.
+    """
+
+    spark: SparkSession
+    writer: TableWriter
+    folder: str
+    late: Sequence[AddAction]
+    side: Side
+    is_left: bool
+
+    def make(self, table: DeltaTable, added: Sequence[AddAction]) -> Revision:
+        """Asked again when a compaction has replaced one of the files meanwhile: nothing of the last try is kept."""
+        live = files.live_files(table, self.writer.generation, self.side)
+        candidates = [file for file in live if file.rows_without_account or not self.is_left]
+        touched = self._find_touched(candidates)
+        if not touched:
+            return Revision(list(added))
+        self._write(self._revise(self._read(touched)).where("not is_dropped"))
+        written = [
+            action
+            for standing in ("paired", "lonely")
+            for action in _describe_files(self.writer, f"{self.folder}/standing={standing}")
+        ]
+        removed = [files.remove_file(self.writer.generation, file.path, file.size) for file in touched]
+        return Revision([*added, *written], removed)
+
+    def _find_touched(self, candidates: Sequence[files.FileRange]) -> list[files.FileRange]:
+        """The files with a row that changes. Their names reach the driver, no rows."""
+        if not candidates:
+            return []
+        rows = self._revise(self._read(candidates)).where("is_changed").select("file").distinct().collect()
+        changed = {unquote(row["file"]) for row in rows}
+        return [file for file in candidates if any(path.endswith(f"/{file.path}") for path in changed)]
+
+    def _read(self, chosen: Sequence[files.FileRange]) -> DataFrame:
+        rows = read_paths(self.spark, "joined", [self.writer.folder.spark_uri(file.path) for file in chosen])
+        return rows.select("*", F.col("_metadata.file_path").alias("file"))
+
+    def _revise(self, existing: DataFrame) -> DataFrame:
+        """Each row as it is after the batch, with `is_changed`, and `is_dropped` where it is there no more."""
+        names, key = changes.ROW_SCHEMA.names, KEYS[self.side]
+        late = read_paths(self.spark, "joined", [self.writer.folder.spark_uri(action.path) for action in self.late])
+        if self.is_left:
+            matched = existing.join(late.select(*key).distinct().withColumn("late", F.lit(True)), key, "left")
+            is_changed = F.coalesce("late", F.lit(False)) & F.col("accountOffset").isNull()
+            return matched.select(*names, "file", is_changed.alias("is_changed"), is_changed.alias("is_dropped"))
+        newer = late.select(*key, F.struct(*names).alias("late"))
+        order = [f"{changes.other(self.side)}{name}" for name in ("Ts", "Partition", "Offset")]
+        is_later = F.col(order[2]).isNull() | (F.struct(*[F.col(f"late.{name}") for name in order]) > F.struct(*order))
+        is_changed = F.coalesce(F.col("late").isNotNull() & is_later, F.lit(False))
+        kept = [F.when(is_changed, F.col(f"late.{name}")).otherwise(F.col(name)).alias(name) for name in names]
+        matched = existing.join(newer, key, "left")
+        return matched.select(*kept, "file", is_changed.alias("is_changed"), F.lit(False).alias("is_dropped"))
+
+    def _write(self, rows: DataFrame) -> None:
+        """Sorted by the key that a batch finds rows by, and rows without an account in files of their own."""
+        names, key = changes.ROW_SCHEMA.names, KEYS[self.side]
+        standing = F.when(F.col("accountOffset").isNull(), "lonely").otherwise("paired").alias("standing")
+        placed = rows.select(*names, standing).sortWithinPartitions("standing", *key)
+        overwrite_folder(self.writer.folder, self.folder, placed, by="standing")

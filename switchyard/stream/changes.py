@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from switchyard.generations import GenerationSpec
 from switchyard.tables.files import pack_positions
 from switchyard.tables.schemas import ACCOUNTS, JOINED, REJECTS, USERS
 
@@ -136,6 +137,15 @@ def keys_of(rows: pa.Table, side: Side) -> Keys:
 
 def other(side: Side) -> Side:
     return "account" if side == "user" else "user"
+
+
+def leading_side(join_type: str) -> Side:
+    """The side whose events each row of `joined` has exactly one of."""
+    return "account" if join_type == "asof" else "user"
+
+
+def topic_of(spec: GenerationSpec, side: Side) -> str:
+    return spec.usersTopic if side == "user" else spec.accountsTopic
 
 
 def keep_latest(pairs: pa.Table, side: Side) -> pa.Table:

@@ -1,139 +1,286 @@
-"""The data gate: before its flip, the first rows of a generation are compared with the batch join at the same offsets.
+"""The data gate: before its flip, the rows of a generation are compared with the batch join at the same offsets.
 
-The batch side reads the topics again, from the start of the generation to the end of its first batch with records, and
-applies the function of `joins`. A resumed generation is compared with its own users and accounts tables: Kafka may no
-longer hold what it read.
+The executors compare; only counts and the positions of some events reach the driver. Of a long history a sample is
+compared (see `sampling`), so that the gate takes about as long for ten million rows as for one.
+
+The events of a new generation are read from the topics again. Those of a resumed one or of a snapshot are taken from
+its own users and accounts: Kafka may no longer hold what it read.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard.generations import GenerationSpec
-from switchyard.joins import JOINED_COLUMNS, JOINS
+from switchyard.joins import JOINS
 from switchyard.layout import Layout, forgotten_app_id
 from switchyard.offsets import Offsets, count_records, from_json
-from switchyard.stream.audit import read_at
-from switchyard.stream.changes import ROW_SCHEMA
+from switchyard.stream.audit import compare_rows, read_at, read_paths
+from switchyard.stream.changes import Side, leading_side, other, topic_of
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
 from switchyard.stream.forgotten_frames import keep_remembered
 from switchyard.stream.query import read_range
-from switchyard.tables import store
+from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges
+from switchyard.tables import files, store
+from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import Marks, read_marks
-from switchyard.tables.progress import Progress, batches, newest_progress
+from switchyard.tables.progress import Progress, newest_progress
+from switchyard.tables.schemas import SCHEMAS
+
+FIELDS: dict[Side, tuple[Field, ...]] = {"user": USER_FIELDS, "account": ACCOUNT_FIELDS}
+PLACE = ["partition", "offset"]
+SAMPLE_SHARE = 4
+"""Of a long history, the records read again in each topic are the limit divided by this."""
+FEW_RECORDS = 20_000
+"""Up to so many records, compiling a plan takes longer than interpreting it."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     compared: int
+    """Joined rows"""
     missing: int
     extra: int
     records: int
-    share: int = 1
-    """Every so manieth user was compared; 0: none, by the settings"""
+    """All records that the generation has read"""
+    events: int | None = None
+    """How many events were compared, with all of their rows, where these are a sample"""
+    wrong_records: int = 0
+    """Records that are not the same in the topics and in `users` and `accounts`"""
+    is_off: bool = False
 
     @property
     def is_clean(self) -> bool:
-        return self.missing == self.extra == 0
+        return self.missing == self.extra == self.wrong_records == 0
 
     def describe(self) -> str:
+        if self.is_off:
+            return "the data gate is turned off"
         if not self.records:
             return "no records yet to compare"
-        if not self.share:
-            return "the data gate is turned off"
+        rows = f"{self.compared} joined rows of {self.records} records"
+        if self.events is not None:
+            rows = f"{self.compared} joined rows of {self.events} events, a sample of {self.records} records,"
         if self.is_clean:
-            some = f", those of one user in {self.share}" if self.share > 1 else ""
-            return f"{self.compared} joined rows of {self.records} records{some} equal the batch join"
+            return f"{rows} equal the batch join"
+        stored = f"; {self.wrong_records} records are not stored as the topics have them" if self.wrong_records else ""
         return (
-            f"of {self.compared} joined rows of {self.records} records, {self.extra} are not in the batch join "
-            f"and {self.missing} of its rows are missing"
+            f"of {rows.removesuffix(',')}, {self.extra} are not in the batch join "
+            f"and {self.missing} of its rows are missing{stored}"
         )
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the batch join makes of the topics up to an end."""
+class TopicRows:
+    """The events of both topics up to an end, read again and kept by the executors."""
 
     end: Offsets
     marks: Marks
-    rows: pa.Table
+    events: dict[Side, DataFrame]
+
+    def release(self) -> None:
+        for frame in self.events.values():
+            frame.unpersist()
 
 
-def expect(
-    spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], limit: int, end: Offsets, marks: Marks
-) -> Expected:
-    """Reads the topics again. It can be done while the batch that is to be compared is still under way."""
-    share = max(1, count_records(spec.startOffsets, end) // limit)
-    with _interpreted(spark):
-        users, accounts = (
-            keep_remembered(_read_topic(spark, topic, fields, kafka, spec.startOffsets, end), marks, topic)
-            for topic, fields in ((spec.usersTopic, USER_FIELDS), (spec.accountsTopic, ACCOUNT_FIELDS))
-        )
-        return Expected(end, marks, _join(users, accounts, spec, share))
-
-
-def _join(users: DataFrame, accounts: DataFrame, spec: GenerationSpec, share: int) -> pa.Table:
-    joined = JOINS[spec.joinType](sample_users(users, share), sample_users(accounts, share), spec.stateRetention)
-    return joined.select(*JOINED_COLUMNS).toArrow().cast(ROW_SCHEMA)
+def read_again(
+    spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], end: Offsets, marks: Marks
+) -> TopicRows:
+    """Reads both topics again, up to an end. It can be done while the batch that ends there is still under way."""
+    ranges = {side: list_ranges(topic_of(spec, side), spec.startOffsets, end) for side in FIELDS}
+    with _plans_for(spark, count_records(spec.startOffsets, end)):
+        events = {side: _read_windows(spark, spec, kafka, side, ranges[side], marks) for side in FIELDS}
+        for frame in events.values():
+            frame.persist().count()
+    return TopicRows(end, marks, events)
 
 
 def examine(
     spark: SparkSession,
     layout: Layout,
     spec: GenerationSpec,
-    kafka: Mapping[str, str],
+    kafka: Mapping[str, str] | None,
     limit: int,
-    is_resumed: bool,
-    known: Expected | None = None,
+    known: TopicRows | None = None,
 ) -> Verdict:
-    """Compares about `limit` records; of more, those of a share of the users, with all of their rows."""
-    progress = newest_progress(layout, spec.generation) if is_resumed else _first_with_records(layout, spec)
-    if progress is None or progress.endOffsets is None:
-        return Verdict(0, 0, 0, 0)
-    end = from_json(progress.endOffsets)
-    records = count_records(spec.startOffsets, end)
+    """Compares about `limit` records and no more than `limit` joined rows, unless one event alone makes more.
+
+    Without `kafka` the events are taken from the generation's own tables. `known` was read before, by `read_again`.
+    """
+    progress = newest_progress(layout, spec.generation)
+    end = from_json(progress.endOffsets) if progress else {}
+    records = max(0, count_records(spec.startOffsets, end))
     if not limit:
-        return Verdict(0, 0, 0, records, share=0)
-    share = max(1, records // limit)
-    if is_resumed:
-        with _interpreted(spark):
-            users, accounts = (read_at(spark, layout, name, progress) for name in ("users", "accounts"))
-            expected = _join(users, accounts, spec, share)
-    else:
+        return Verdict(0, 0, 0, records, is_off=True)
+    if progress is None or not records:
+        return Verdict(0, 0, 0, 0)
+    gate = _Gate(spark, layout, spec, progress, limit, end, records)
+    with _plans_for(spark, records):
+        if kafka is None:
+            return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(other(gate.side)))
         marks = _marks_at(layout, progress)
-        if known is None or (known.end, known.marks) != (end, marks):
-            known = expect(spark, spec, kafka, limit, end, marks)
-        expected = known.rows
-    actual = store.read_arrow(
-        layout,
-        "joined",
-        version=progress.joinedVersion,
-        generation=spec.generation,
-        columns=list(JOINED_COLUMNS),
-    )
-    return judge(expected, actual, share, records)
+        if not gate.is_short:
+            return _examine_long(gate, kafka, marks)
+        if known is not None and (known.end, known.marks) != (end, marks):
+            known.release()
+            known = None
+        known = known or read_again(spark, spec, kafka, end, marks)
+        try:
+            return gate.compare(known.events[gate.side], known.events[other(gate.side)])
+        finally:
+            known.release()
 
 
-def judge(expected: pa.Table, actual: pa.Table, share: int, records: int) -> Verdict:
-    """Compares the rows as multisets. `actual` holds all users, `expected` those of the share."""
-    if share > 1:
-        ids = actual["userId"].to_pylist()
-        actual = actual.filter(pa.array([zlib.crc32(user_id.encode()) % share == 0 for user_id in ids], pa.bool_()))
-    wanted, there = (Counter(zip(*table.to_pydict().values(), strict=True)) for table in (expected, actual))
-    return Verdict(actual.num_rows, (wanted - there).total(), (there - wanted).total(), records, share)
+def _examine_long(gate: _Gate, kafka: Mapping[str, str], marks: Marks) -> Verdict:
+    """Some windows of the topics are compared with what is stored; then what is stored is joined with the sample."""
+    wrong, windows = 0, {side: gate.windows(side) for side in FIELDS}
+    events = {side: _read_windows(gate.spark, gate.spec, kafka, side, windows[side], marks) for side in FIELDS}
+    try:
+        for side, frame in events.items():
+            frame.persist()
+            names = [name for name in SCHEMAS[f"{side}s"].names if name not in ("generation", "topic")]
+            _, missing, extra, _ = compare_rows(frame, gate.stored(side, windows[side]), names, PLACE)
+            wrong += max(missing, extra)
+        return replace(gate.compare(events[gate.side], gate.stored(other(gate.side))), wrong_records=wrong)
+    finally:
+        for frame in events.values():
+            frame.unpersist()
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """One comparison of `joined` with the batch join, at one progress row."""
+
+    spark: SparkSession
+    layout: Layout
+    spec: GenerationSpec
+    progress: Progress
+    limit: int
+    end: Offsets
+    records: int
+
+    @property
+    def side(self) -> Side:
+        return leading_side(self.spec.joinType)
+
+    @property
+    def is_short(self) -> bool:
+        return self.records <= self.limit
+
+    def windows(self, side: Side) -> list[Window]:
+        ranges = list_ranges(topic_of(self.spec, side), self.spec.startOffsets, self.end)
+        return ranges if self.is_short else choose_windows(ranges, self.limit // SAMPLE_SHARE)
+
+    def stored(self, side: Side, windows: Sequence[Window] | None = None) -> DataFrame:
+        """The events of a side as the generation has stored them, all or those within windows."""
+        rows = read_at(self.spark, self.layout, f"{side}s", self.progress)
+        return rows if windows is None else rows.where(_is_within(windows, *PLACE))
+
+    def compare(self, leading: DataFrame, others: DataFrame) -> Verdict:
+        """`leading` are the events within the windows, `others` all events of the other side."""
+        joined = self._joined()
+        if self.is_short and self._count_joined() <= self.limit:
+            return self._judge(leading, others, joined, None)
+        weights = self._weigh(leading, others)
+        chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
+        places = F.broadcast(self.spark.createDataFrame(weights.take(chosen).select(PLACE)))
+        leading = leading.join(places, PLACE, "leftsemi")
+        named = {name: f"{self.side}{name.capitalize()}" for name in PLACE}
+        joined = joined.join(places.withColumnsRenamed(named), list(named.values()), "leftsemi")
+        return self._judge(leading, _keep_keys_of(leading, others), joined, len(chosen))
+
+    def _judge(self, leading: DataFrame, others: DataFrame, joined: DataFrame, events: int | None) -> Verdict:
+        users, accounts = (leading, others) if self.side == "user" else (others, leading)
+        expected = JOINS[self.spec.joinType](users, accounts, self.spec.stateRetention)
+        compared, missing, extra, _ = compare_rows(expected, joined)
+        return Verdict(compared, missing, extra, self.records, events)
+
+    def _weigh(self, leading: DataFrame, others: DataFrame) -> pa.Table:
+        """How many rows the join makes of each event, at most: three numbers for each event of the windows."""
+        met = _keep_keys_of(leading, others).groupBy(_key().alias("key")).agg(F.count("*").alias("rows"))
+        weighed = leading.select(*PLACE, _key().alias("key")).join(F.broadcast(met), "key", "left")
+        return weighed.select(*PLACE, F.coalesce("rows", F.lit(1)).alias("rows")).toArrow()
+
+    def _joined(self) -> DataFrame:
+        """Rows of the events within the windows. The log says which files may hold some."""
+        windows, folder = self.windows(self.side), Folder.at(self.layout.table("joined"))
+        table = store.open_version(self.layout, "joined", self.progress.joinedVersion)
+        spans = files.live_files(table, self.spec.generation, self.side)
+        paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
+        rows = read_paths(self.spark, "joined", paths)
+        return rows.where(_is_within(windows, *(f"{self.side}{name.capitalize()}" for name in PLACE)))
+
+    def _count_joined(self) -> int:
+        return store.count_rows(self.layout, "joined", self.progress.joinedVersion, self.spec.generation)
+
+
+def _key() -> Column:
+    """A number for a userId: what is sent to all executors stays small, however long the text is.
+
+    Where two people share a number both are kept, and the join tells them apart.
+    """
+    return F.xxhash64("userId")
+
+
+def _keep_keys_of(leading: DataFrame, others: DataFrame) -> DataFrame:
+    keys = F.broadcast(leading.select(_key().alias("key")).distinct())
+    return others.join(keys, _key() == F.col("key"), "leftsemi")
+
+
+def _is_within(windows: Sequence[Window], partition: str, offset: str) -> Column:
+    parts = [
+        (F.col(partition) == w.partition) & (F.col(offset) >= w.first) & (F.col(offset) < w.after) for w in windows
+    ]
+    return reduce(or_, parts, F.lit(False))
+
+
+def _may_hold(file: files.FileRange, window: Window) -> bool:
+    (low, high), (first, last) = file.partitions, file.offsets
+    return low <= window.partition <= high and first < window.after and last >= window.first
+
+
+def _read_windows(
+    spark: SparkSession,
+    spec: GenerationSpec,
+    kafka: Mapping[str, str],
+    side: Side,
+    windows: Sequence[Window],
+    marks: Marks,
+) -> DataFrame:
+    """The valid records of a topic that are not forgotten, with the columns of their table.
+
+    Spark reads one range of each partition at a time, so the windows of a partition are read one after the other.
+    """
+    topic, fields = topic_of(spec, side), FIELDS[side]
+    rounds: dict[int, dict[int, Window]] = {}
+    for window in windows:
+        rounds.setdefault(sum(window.partition in taken for taken in rounds.values()), {})[window.partition] = window
+    parts = []
+    for taken in rounds.values():
+        starts, ends = ({topic: {w.partition: getattr(w, at) for w in taken.values()}} for at in ("first", "after"))
+        records = read_range(spark, topic, kafka, starts, ends)
+        events = decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason", "owner")
+        parts.append(keep_remembered(events, marks, topic))
+    return reduce(DataFrame.union, parts)
 
 
 @contextmanager
-def _interpreted(spark: SparkSession) -> Iterator[None]:
-    """One look at a few rows: compiling the plan would take longer than running it. The stream has its own session."""
+def _plans_for(spark: SparkSession, records: int) -> Iterator[None]:
+    """Interprets the plans of a look at a few records: compiling them would take longer than running them.
+
+    The stream has its own session.
+    """
+    if records > FEW_RECORDS:
+        yield
+        return
     names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
     before = {name: spark.conf.get(name, None) for name in names}
     for name, value in zip(names, ("false", "NO_CODEGEN"), strict=True):
@@ -145,23 +292,7 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
-def _first_with_records(layout: Layout, spec: GenerationSpec) -> Progress | None:
-    return next((row for row in batches(layout, spec.generation) if row.inputRows), None)
-
-
 def _marks_at(layout: Layout, progress: Progress) -> Marks:
     """The marks of `forgotten` that the compared rows went by."""
-    joined = store.open_table(layout, "joined", progress.joinedVersion)
+    joined = store.open_version(layout, "joined", progress.joinedVersion)
     return read_marks(layout).up_to(joined.transaction_version(forgotten_app_id(progress.generation)) or 0)
-
-
-def sample_users(rows: DataFrame, share: int) -> DataFrame:
-    return rows if share == 1 else rows.where(F.crc32(F.encode("userId", "utf-8")) % share == 0)
-
-
-def _read_topic(
-    spark: SparkSession, topic: str, fields: tuple[Field, ...], kafka: Mapping[str, str], start: Offsets, end: Offsets
-) -> DataFrame:
-    """The valid records of a topic between two positions, with the columns of its table."""
-    records = read_range(spark, topic, kafka, start, end)
-    return decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason", "owner")

@@ -27,13 +27,13 @@ from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.object_store import to_hadoop
-from switchyard.offsets import Offsets, has_reached
+from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.continuity import check_continuity, check_topics
 from switchyard.stream.failures import explain_failure, explain_text, insist
-from switchyard.stream.gate import Expected, examine, expect
+from switchyard.stream.gate import TopicRows, examine, read_again
 from switchyard.stream.jumps import JumpWatch
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
@@ -236,7 +236,7 @@ class _Watch:
     _clock: JumpWatch = field(default_factory=JumpWatch)
     _silent_since: float | None = None
     _is_doubted: bool = False
-    _expected: Expected | None = None
+    _topic_rows: TopicRows | None = None
 
     @property
     def layout(self) -> Layout:
@@ -260,15 +260,16 @@ class _Watch:
         while self.runner.looked.is_set() and time.monotonic() < deadline:
             if self.stop.wait(every):
                 return True
-            self._expect_soon()
+            self._read_again_soon()
         return self.stop.is_set()
 
-    def _expect_soon(self) -> None:
-        """The data gate reads the topics again while the first batch is still under way: who waits is the flip."""
-        if self._expected is None and self.runner.is_building and self.runner.begun and self.settings.gate_records:
-            end, marks = self.runner.begun
-            limit = self.settings.gate_records
-            self._expected = expect(self.spark, self.runner.spec, self.java_kafka, limit, end, marks)
+    def _read_again_soon(self) -> None:
+        """The data gate reads the topics again while the first batch is still under way, so the flip waits less."""
+        if self._topic_rows is not None or not self.runner.is_building or self.runner.begun is None:
+            return
+        end, marks = self.runner.begun
+        if count_records(self.runner.spec.startOffsets, end) <= self.settings.gate_records:
+            self._topic_rows = read_again(self.spark, self.runner.spec, self.java_kafka, end, marks)
 
     def _look(self) -> End | None:
         if self.runner.fenced is not None:
@@ -424,10 +425,9 @@ class _Watch:
                 self.spark,
                 self.layout,
                 self.runner.spec,
-                self.java_kafka,
+                None if is_resumed else self.java_kafka,
                 self.settings.gate_records,
-                is_resumed,
-                self._expected,
+                self._topic_rows,
             )
         if not verdict.is_clean:
             raise SwitchyardError(f"the data gate is shut: {verdict.describe()}")

@@ -108,7 +108,7 @@ def _rehearse_made_up(spark: SparkSession, settings: Settings) -> None:
     runner = _Rehearsal(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
     _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"))
-    _judge(examine(spark, settings.layout, spec, {}, GATE_RECORDS, is_resumed=True), began)
+    _judge(examine(spark, settings.layout, spec, None, GATE_RECORDS), began)
 
 
 def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec | None:
@@ -144,7 +144,7 @@ def _rehearse_newest(spark: SparkSession, settings: Settings, spec: GenerationSp
     runner = BatchRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = generation_rows(spark, spec, kafka, NEWEST_BATCH_RECORDS)
     _stream(settings, runner, rows.writeStream.trigger(availableNow=True))
-    _judge(examine(spark, settings.layout, spec, kafka, GATE_RECORDS, is_resumed=False), began)
+    _judge(examine(spark, settings.layout, spec, kafka, GATE_RECORDS), began)
 
 
 def _judge(verdict: Verdict, began: float) -> None:

@@ -7,10 +7,14 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, reduce
+from operator import add
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from switchyard import offsets
 from switchyard.errors import FencedError, LostRaceError, SwitchyardError
@@ -23,6 +27,7 @@ from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.compaction import sort_key
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.offset_log import read_batch_end
+from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables import store
@@ -32,6 +37,12 @@ from switchyard.tables.merging import FAN_IN, merge_small
 from switchyard.tables.progress import Progress, newest_progress, report
 
 LOG_SECONDS = 10.0
+MOST_TASK_ROWS = 64_000
+MOST_TASK_BYTES = 12 * 2**20
+"""What a task may send to the driver: so many rows, of the nth row at most the nth part of so many bytes."""
+ROW_BYTES = 64
+"""Of the numbers and times in a row"""
+OVERFLOW = "overflow"
 MOST_MERGED_BYTES = 4 * 2**20
 """To revise a row is to write its file again, so what a driver merges stays small. Maintenance makes larger files."""
 log = logging.getLogger("switchyard.driver")
@@ -47,14 +58,40 @@ class Position:
 
 
 def collect_if_it_fits(rows: DataFrame) -> pa.Table | None:
-    """The rows of a batch in the driver; None when a few records made more pairs than Spark lets it take."""
+    """The rows of a batch in the driver; None when they are more than it may take.
+
+    A task holds all that it sends, so a few records with millions of pairs must be stopped there: by rows, and by bytes
+    that get fewer the more rows there are. Spark's own bound counts what has arrived.
+    """
     try:
-        return rows.toArrow().cast(BATCH_SCHEMA)
+        table = rows.select("*", _index().alias("index")).where(F.col("index") <= MOST_TASK_ROWS)
+        collected = table.select(*_collected_columns()).toArrow()
     except Py4JJavaError as error:
         if MAX_RESULT_SIZE not in str(error):
             raise
+        collected = None
+    if collected is None or pc.any(pc.equal(collected["kind"], OVERFLOW)).as_py():
         log.warning("a small batch made too many pairs for the driver; the executors write it")
         return None
+    return collected.cast(BATCH_SCHEMA)
+
+
+def _index() -> Column:
+    """The number of a row within its task."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1))
+
+
+@cache
+def _collected_columns() -> list[Column]:
+    """The columns of a batch; a row that is too much for the driver is only said to be one."""
+    texts = [name for name, kind in BATCH_COLUMNS.items() if kind == "string" and name != "kind"]
+    size = reduce(add, [F.coalesce(F.octet_length(name), F.lit(0)) for name in texts], F.lit(ROW_BYTES))
+    is_over = (F.col("index") == MOST_TASK_ROWS) | (F.col("index") * size > MOST_TASK_BYTES)
+    instead = {"kind": F.lit(OVERFLOW)} | {name: F.lit(None) for name in texts}
+    return [
+        F.when(is_over, instead[name]).otherwise(F.col(name)).alias(name) if name in instead else F.col(name)
+        for name in BATCH_COLUMNS
+    ]
 
 
 def most_merged_bytes(settings: Settings) -> int:
@@ -90,6 +127,7 @@ class BatchRunner:
         self.broker_ends: Offsets = {}
         self._logged_at = 0.0
         self._small_batch_records = settings.small_batch_records
+        self._most_rows = settings.most_batch_rows
         self._merged_bytes = most_merged_bytes(settings)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -132,7 +170,7 @@ class BatchRunner:
         if table is not None:
             counts = self.sink.commit_arrow(batch_id, table)
         else:
-            counts = commit_bulk(self.sink, batch_id, rows)
+            counts = commit_bulk(self.sink, batch_id, rows, self._most_rows)
         seconds = time.monotonic() - began
         with self._reporting:
             self.position = Position(batch_id, end, self.sink.versions())

@@ -236,6 +236,12 @@ def list_files(layout: Layout, name: str, version: int, generation: int) -> list
     return list(table.file_uris(file_pruning_predicate=[("generation", "=", str(generation))]))
 
 
+def count_rows(layout: Layout, name: str, version: int, generation: int) -> int:
+    """The rows of a generation at a version, by the log alone."""
+    live = pa.table(open_version(layout, name, version).get_add_actions(flatten=True))
+    return pc.sum(live.filter(pc.equal(live["partition.generation"], generation))["num_records"]).as_py() or 0
+
+
 def read_rows(layout: Layout, name: str, **options: Any) -> list[Row]:
     return list(read_arrow(layout, name, **options).to_pylist())
 

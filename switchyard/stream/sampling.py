@@ -1,0 +1,65 @@
+"""Chooses what the data gate compares, so that its cost stays the same however long the history is. Pure.
+
+A row of `joined` belongs to exactly one event of the leading side: the user event, or for asof the account event. So
+some events of that side, with all of their rows, are a sample that can be compared without a look at the other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from switchyard.offsets import Offsets
+
+WINDOWS = 3
+"""Windows of each partition: at its beginning, in the middle and at its end."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The offsets of one partition from `first` up to, but without, `after`."""
+
+    partition: int
+    first: int
+    after: int
+
+    @property
+    def size(self) -> int:
+        return self.after - self.first
+
+
+def list_ranges(topic: str, start: Offsets, end: Offsets) -> list[Window]:
+    """All that lies between two positions of a topic; a partition that is new begins at 0."""
+    starts = start.get(topic, {})
+    return [Window(partition, starts.get(partition, 0), after) for partition, after in end.get(topic, {}).items()]
+
+
+def choose_windows(ranges: Sequence[Window], most_records: int) -> list[Window]:
+    """Windows in these ranges with about `most_records` offsets together, at least one of each range."""
+    share = max(1, most_records // (WINDOWS * max(1, len(ranges))))
+    return [window for whole in ranges for window in _cut_windows(whole, share)]
+
+
+def _cut_windows(whole: Window, size: int) -> list[Window]:
+    if whole.size <= WINDOWS * size:
+        return [whole]
+    spare = whole.size - size
+    firsts = [whole.first + spare * number // (WINDOWS - 1) for number in range(WINDOWS)]
+    return [Window(whole.partition, first, first + size) for first in firsts]
+
+
+def choose_events(rows_of_events: Sequence[int], most_rows: int, seed: int = 0) -> list[int]:
+    """Which events to compare, by their place in the list: as many as make at most `most_rows` rows together.
+
+    They are drawn at random, so that people with many events and people with few both have their chance. If every
+    event makes more rows than that, the one with the fewest is compared alone.
+    """
+    places = list(range(len(rows_of_events)))
+    Random(seed).shuffle(places)
+    chosen, rows = [], 0
+    for place in places:
+        if rows + rows_of_events[place] <= most_rows:
+            chosen.append(place)
+            rows += rows_of_events[place]
+    return sorted(chosen) or sorted(places, key=lambda place: rows_of_events[place])[:1]

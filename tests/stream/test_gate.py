@@ -1,0 +1,198 @@
+"""The data gate: rows compared by the executors as multisets, samples of long histories, hot keys, damage found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.layout import JOIN_TYPES, Layout
+from switchyard.stream.audit import compare_rows
+from switchyard.stream.changes import ROW_SCHEMA
+from switchyard.stream.gate import Verdict, examine, read_again
+from switchyard.tables import store
+from switchyard.tables.forgotten import read_marks
+from switchyard.tables.progress import newest_progress, report_again
+from tests.events import FIRST_MS, draw_events
+from tests.stream.running import Stream
+from tests.topics import Topics
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RECORDS, LIMIT = 1_200, 300
+
+
+def row(user_id: str, offset: int = 0, **changes: Any) -> dict[str, Any]:
+    user = {"userId": user_id, "name": "Ann", "email": "ann@example.org", "age": 30}
+    account = {"accountType": "gold", "balance": 1.5, "accountTs": NOW, "accountPartition": 0, "accountOffset": offset}
+    return user | account | {"userTs": NOW, "userPartition": 1, "userOffset": offset} | changes
+
+
+def without_account(user_id: str, offset: int = 0) -> dict[str, Any]:
+    names = ("accountType", "balance", "accountTs", "accountPartition", "accountOffset")
+    return row(user_id, offset) | dict.fromkeys(names)
+
+
+def table(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), ROW_SCHEMA)
+
+
+A, B, LONELY = row("a"), row("b", 1), without_account("c", 2)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "found"),
+    [
+        ([], [], (0, 0, 0)),
+        ([A, B, LONELY], [LONELY, B, A], (3, 0, 0)),
+        ([A, B], [A], (1, 1, 0)),
+        ([A], [A, B], (2, 0, 1)),
+        ([A, B], [], (0, 2, 0)),
+        ([A], [A, A, A], (3, 0, 2)),
+        ([A, A], [A], (1, 1, 0)),
+        ([A, A], [A, A], (2, 0, 0)),
+        ([LONELY], [row("c", 2)], (1, 1, 1)),
+        ([row("a", balance=None)], [row("a", balance=0.0)], (1, 1, 1)),
+        ([row("a", name="")], [row("a", name=None)], (1, 1, 1)),
+        ([row("a", balance=None)], [row("a", balance=None)], (1, 0, 0)),
+        ([row("a", age=30)], [row("a", age=31)], (1, 1, 1)),
+    ],
+    ids=[
+        "empty",
+        "another order",
+        "missing",
+        "extra",
+        "all missing",
+        "double",
+        "once too few",
+        "as often",
+        "null row left over",
+        "null for zero",
+        "null for empty",
+        "null and null",
+        "other value",
+    ],
+)
+def test_rows_are_compared_as_multisets(
+    spark: SparkSession, expected: list[Any], actual: list[Any], found: tuple[int, int, int]
+) -> None:
+    frames = [spark.createDataFrame(table(*rows)) for rows in (expected, actual)]
+    assert compare_rows(*frames)[:3] == found
+    assert (found[1:] == (0, 0)) is (sorted(map(str, expected)) == sorted(map(str, actual)))
+
+
+def test_the_verdict_in_words() -> None:
+    assert Verdict(0, 0, 0, 0).describe() == "no records yet to compare"
+    assert Verdict(0, 0, 0, 9, is_off=True).describe() == "the data gate is turned off"
+    assert Verdict(3, 0, 0, 9).describe() == "3 joined rows of 9 records equal the batch join"
+    said = Verdict(3, 1, 2, 9).describe()
+    assert said == "of 3 joined rows of 9 records, 2 are not in the batch join and 1 of its rows are missing"
+    some = Verdict(3, 0, 0, 9, events=2)
+    assert some.describe() == "3 joined rows of 2 events, a sample of 9 records, equal the batch join"
+    wrong = Verdict(3, 0, 0, 9, events=2, wrong_records=4)
+    assert not wrong.is_clean
+    assert wrong.describe().endswith("are missing; 4 records are not stored as the topics have them")
+
+
+@pytest.fixture
+def stream(spark: SparkSession, layout: Layout, topics: Topics, request: pytest.FixtureRequest) -> Stream:
+    """Few people with many events each: far more joined rows than records."""
+    stream = Stream.prepare(spark, layout, topics, getattr(request, "param", "left"))
+    topics.send(draw_events(seed=5, count=RECORDS, people=20))
+    stream.run_attempt()
+    return stream
+
+
+def look(stream: Stream, limit: int, is_resumed: bool = False) -> Verdict:
+    kafka = None if is_resumed else stream.topics.kafka
+    return examine(stream.spark, stream.settings.layout, stream.spec, kafka, limit)
+
+
+@pytest.mark.parametrize("stream", JOIN_TYPES, indirect=True)
+def test_a_right_generation_passes_whole_and_in_part(stream: Stream) -> None:
+    layout, spec = stream.settings.layout, stream.spec
+    rows = store.read_arrow(layout, "joined").num_rows
+    assert look(stream, 10**6) == Verdict(rows, 0, 0, RECORDS)
+    assert look(stream, 10**6, is_resumed=True) == Verdict(rows, 0, 0, RECORDS)
+    for is_resumed in (False, True):
+        sampled = look(stream, LIMIT, is_resumed)
+        assert sampled.is_clean
+        assert sampled.records == RECORDS
+        assert sampled.events
+        assert 0 < sampled.compared <= LIMIT
+    many = look(stream, RECORDS)
+    assert many.is_clean
+    assert (many.events is None) is (rows <= RECORDS), "few records with many rows are a sample too"
+    for end in (spec.readyOffsets, spec.startOffsets):
+        known = read_again(stream.spark, spec, stream.topics.kafka, end, read_marks(layout).up_to(0))
+        assert examine(stream.spark, layout, spec, stream.topics.kafka, 10**6, known) == Verdict(rows, 0, 0, RECORDS)
+    assert not stream.spark.sparkContext._jsc.getPersistentRDDs(), "what was read again is let go"
+
+
+def test_turned_off_nothing_is_compared(stream: Stream) -> None:
+    assert look(stream, 0) == Verdict(0, 0, 0, RECORDS, is_off=True)
+
+
+def lose(rows: pa.Table) -> pa.Table:
+    return rows.slice(0, 0)
+
+
+def double(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows])
+
+
+def change(rows: pa.Table) -> pa.Table:
+    name = "name" if "name" in rows.column_names else "accountType"
+    changed = pc.binary_join_element_wise(rows[name].fill_null(""), "!", "")
+    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), changed)
+
+
+def damage(stream: Stream, table: str, how: Callable[[pa.Table], pa.Table]) -> None:
+    """Changes a table behind the stream's back; the newest progress row names what it has become."""
+    layout = stream.settings.layout
+    rows = how(store.read_arrow(layout, table))
+    store.write_deltalake(store.open_table(layout, table), rows, mode="overwrite")
+    last = newest_progress(layout, 1)
+    assert last
+    report_again(layout, last, datetime.now(UTC))
+
+
+@pytest.mark.parametrize("how", [lose, double, change])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_damage_to_joined_shuts_the_gate_also_for_a_sample(
+    stream: Stream, how: Callable[[pa.Table], pa.Table], is_resumed: bool
+) -> None:
+    damage(stream, "joined", how)
+    for limit in (LIMIT, 10**6):
+        verdict = look(stream, limit, is_resumed)
+        assert not verdict.is_clean, verdict
+        assert (verdict.missing > 0) is (how is not double)
+        assert (verdict.extra > 0) is (how is not lose)
+
+
+@pytest.mark.parametrize("name", ["users", "accounts"])
+def test_records_that_are_stored_wrongly_shut_the_gate_of_a_long_history(stream: Stream, name: str) -> None:
+    damage(stream, name, change)
+    assert look(stream, LIMIT).wrong_records > 0
+    assert not look(stream, LIMIT).is_clean
+
+
+@pytest.mark.parametrize("join_type", JOIN_TYPES)
+def test_a_hot_key_is_compared_by_some_of_its_events(
+    spark: SparkSession, layout: Layout, topics: Topics, join_type: str
+) -> None:
+    """60 x 60 events of one person are 3,600 pairs, and every event alone makes more rows than the limit."""
+    stream = Stream.prepare(spark, layout, topics, join_type)
+    hot = [(side, n % 2, FIRST_MS + n, {"userId": "hot"}) for n in range(60) for side in ("user", "account")]
+    topics.send(hot)
+    stream.run_attempt()
+    verdict = look(stream, 40)
+    assert verdict.is_clean
+    assert verdict.events == 1
+    assert verdict.compared == (60 if join_type in ("left", "inner") else 1)
+    wide = look(stream, 200)
+    assert (wide.is_clean, wide.events) == (True, 3 if join_type in ("left", "inner") else None)
