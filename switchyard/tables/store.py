@@ -1,7 +1,8 @@
 """Opening, reading and changing Delta tables through delta-rs.
 
-Every decision that must happen once (a flip, a number, an outcome, a batch) goes through `transact`: it commits at
-exactly the version after the one that was read, or reads and decides again. Plain facts are appended.
+Every commit becomes exactly the version after the one that was read, or the writer reads and decides again: a decision
+that must happen once (a flip, a number, an outcome, a batch), a plain fact that is appended, a new column. delta-rs
+never retries by itself: it refuses an append when maintenance has removed rows since the table was read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -17,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -29,6 +31,7 @@ from switchyard.tables.schemas import PARTITIONED, SCHEMAS
 
 Row = dict[str, Any]
 MOST_RACES = 200
+NO_RETRIES = CommitProperties(max_commit_retries=0)
 # Each checkpoint of the log lists the files that were removed in this time, and every reader reads that list. Our own
 # vacuum does not go by it.
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 days"}
@@ -76,6 +79,7 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def create_table(layout: Layout, name: str) -> None:
+    """Creates a table as version 0, or leaves the one that another process has created meanwhile."""
     try:
         DeltaTable.create(
             layout.table(name),
@@ -84,6 +88,7 @@ def create_table(layout: Layout, name: str) -> None:
             mode="error",
             configuration=PROPERTIES | (IN_A_BUCKET if is_on_object_store(layout.table(name)) else {}),
             storage_options=options_of(layout.table(name)),
+            commit_properties=NO_RETRIES,
         )
     except DeltaError:
         if not has_table(layout, name):
@@ -92,10 +97,17 @@ def create_table(layout: Layout, name: str) -> None:
 
 def add_new_columns(table: DeltaTable, name: str) -> None:
     """Brings a table that an earlier version has created to the present columns."""
+    for _ in range(MOST_RACES):
+        missing = find_missing_columns(table, name)
+        if not missing or _is_next(table, partial(table.alter.add_columns, missing, commit_properties=NO_RETRIES)):
+            return
+    raise LostRaceError(f"the table {name} is changed by others faster than a column can be added; try again")
+
+
+def find_missing_columns(table: DeltaTable, name: str) -> list[Field]:
     present = {field.name for field in table.schema().fields}
     missing = pa.schema([field for field in SCHEMAS[name] if field.name not in present])
-    if missing.names:
-        table.alter.add_columns(Schema.from_arrow(missing).fields)
+    return Schema.from_arrow(missing).fields
 
 
 def has_table(layout: Layout, name: str) -> bool:
@@ -107,46 +119,70 @@ def has_table(layout: Layout, name: str) -> bool:
 def append_rows(layout: Layout, name: str, rows: Sequence[Mapping[str, Any]], table: DeltaTable | None = None) -> None:
     """Adds facts that no other writer's commit can make wrong.
 
-    Who does it every second keeps the table open: to open it is to read its log since the last checkpoint of that.
+    A driver, which does it every second, keeps the table open: to open it is to read its log since the last checkpoint
+    of that.
     """
-    write_deltalake(table or open_table(layout, name), rows_to_arrow(name, rows), mode="append")
+    transact(layout, name, lambda _: Change(rows=rows), table)
 
 
-def transact(layout: Layout, name: str, decide: Callable[[DeltaTable], Change | None]) -> int | None:
-    """Decides on the newest version and commits the decision as the very next one; None changes nothing."""
-    table = open_table(layout, name)
+def transact(
+    layout: Layout, name: str, decide: Callable[[DeltaTable], Change | None], kept: DeltaTable | None = None
+) -> int | None:
+    """Decides on the newest version and commits the decision as the very next one; None changes nothing.
+
+    `kept` is the table as the caller holds it open, perhaps of an older version.
+    """
+    if kept is not None:
+        kept.update_incremental()
+    table = kept or open_table(layout, name)
     for _ in range(MOST_RACES):
         change = decide(table)
         if change is None:
             return None
         if commit_next(table, name, change):
-            table.update_incremental()
             return int(table.version())
-        table.update_incremental()
-    raise LostRaceError(f"the table {name} is changed by others faster than it can be read")
+    raise LostRaceError(f"the table {name} is changed by others faster than it can be read; try again")
 
 
 def commit_next(table: DeltaTable, name: str, change: Change) -> bool:
-    """Commits as the version after the table's; False when somebody else took that version."""
+    """Commits as the version after the table's, and brings the table to the newest version.
+
+    Returns False if another writer took that version: nothing was committed.
+    """
+    return _is_next(table, lambda: _commit(table, name, change))
+
+
+def _is_next(table: DeltaTable, commit: Callable[[], None]) -> bool:
+    """Whether a commit without retries became the next version. A failure that is no lost race is raised."""
+    before = table.version()
+    try:
+        commit()
+    except DeltaError as error:
+        table.update_incremental()
+        # With the log cut behind a table that was kept open for long, delta-rs says "Invalid table version".
+        if table.version() == before and not isinstance(error, CommitFailedError):
+            raise
+        return False
+    if table.version() == before:
+        table.update_incremental()
+    return True
+
+
+def _commit(table: DeltaTable, name: str, change: Change) -> None:
     properties = CommitProperties(
         max_commit_retries=0,
         app_transactions=[Transaction(app_id, version) for app_id, version in change.markers.items()],
     )
-    try:
-        if change.rows:
-            rows = rows_to_arrow(name, change.rows)
-            write_deltalake(table, rows, mode=change.mode, commit_properties=properties)
-        else:
-            table.create_write_transaction(
-                [*change.added, *change.removed],
-                "append",
-                SCHEMAS[name],
-                ["generation"] if name in PARTITIONED else None,
-                commit_properties=properties,
-            )
-    except CommitFailedError:
-        return False
-    return True
+    if change.rows:
+        write_deltalake(table, rows_to_arrow(name, change.rows), mode=change.mode, commit_properties=properties)
+        return
+    table.create_write_transaction(
+        [*change.added, *change.removed],
+        "append",
+        SCHEMAS[name],
+        ["generation"] if name in PARTITIONED else None,
+        commit_properties=properties,
+    )
 
 
 def rows_to_arrow(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

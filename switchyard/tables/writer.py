@@ -122,10 +122,9 @@ class TableWriter:
                 markers={app_id: number, attempt_app_id(self.generation): self.attempt},
             )
             if store.commit_next(self._table, self.name, change):
-                self._table.update_incremental()
                 break
         else:
-            raise LostRaceError(f"the table {self.name} is changed by others faster than it can be written")
+            raise LostRaceError(f"the table {self.name} is changed by others faster than it can be written; try again")
         return self.version
 
     def _still_holds(self, revision: Revision) -> bool:
