@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from switchyard.errors import SwitchyardError
-from switchyard.privacy import describe_error, mask_emails
+from switchyard.privacy import clean_foreign_text, describe_error, mask_emails
 from switchyard.stream.offset_log import ADVICE
 
 ROOM_SECONDS = 2.0
@@ -30,8 +30,25 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
         "the broker refuses the Kafka user; mend the connection kafka_default or the user's rights",
     ),
     (
-        re.compile(r"OutOfMemoryError|OUT_OF_MEMORY|Java heap space"),
+        re.compile(r"OutOfMemoryError|OUT_OF_MEMORY|Java heap space|\bMemoryError|ArrowMemoryError|malloc of size"),
         "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY",
+    ),
+    (
+        re.compile(r"bigger than spark\.driver\.maxResultSize"),
+        "the driver was to collect more rows than it may; swap again with a later start, and report it: this is a "
+        "fault of Switchyard",
+    ),
+    (
+        re.compile(r"Py4JNetworkError|Answer from Java side is empty|Error while (?:sending|obtaining)"),
+        "the JVM of the driver has ended; if its log shows no other cause, raise SWITCHYARD_DRIVER_MEMORY",
+    ),
+    (
+        re.compile(r"ExecutorLostFailure|Lost executor|executor .{0,40}(?:exited|removed)"),
+        "Spark has lost an executor; look at the memory and the log of the Spark workers",
+    ),
+    (
+        re.compile(r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError"),
+        "a version of a table that it needs is not there any more; was it removed or vacuumed by another tool?",
     ),
     (
         re.compile(
@@ -46,24 +63,46 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 _OWN_ERROR = re.compile(r"switchyard\.errors\.\w+: (.+)")
-_ERROR_NAME = re.compile(r"\b\w+(?:Exception|Error)\b")
+# The first and the last of these in a text are what Spark says and what caused it.
+_CAUSE = re.compile(
+    r"^(?:Caused by: |: )?(?:[a-z]\w*\.)*([A-Z]\w*(?:Exception|Error|Failure))(?:: (.*))?$", re.MULTILINE
+)
+_PACKAGE = re.compile(r"\b(?:[a-z]\w*\.){2,}(?=[A-Z])")
+_CODE = re.compile(r"\[[A-Z_.]{3,}\] |SQLSTATE: \w+|\{.*")
+MOST_CHARACTERS = 200
+DETAILS = "the log of the task `stream` has the details"
 
 
 def explain_failure(error: BaseException) -> str:
-    """Our own errors are meant for people; others are known ones, or lose what they quote."""
+    """One sentence for people: our own errors as they are, known causes in plain words, others without their stack."""
     if isinstance(error, SwitchyardError):
         return describe_error(error)
-    return _find_known(f"{type(error).__name__}: {error}") or describe_error(error)
+    while (cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
+        error = cause
+    return explain_text(f"{type(error).__name__}: {error}")
 
 
 def explain_text(text: str) -> str:
-    """Of Spark's account of a failure, with the traces of Java and Python in it."""
+    """The same of Spark's account of a failure, with the traces of Java and Python in it."""
     if own := _OWN_ERROR.search(text):
         return mask_emails(own[1].strip())
-    if known := _find_known(text):
-        return known
-    names = list(dict.fromkeys(_ERROR_NAME.findall(text))) or ["an unknown error"]
-    return f"{', '.join(names[:3])}; the log of the task `stream` has the details"
+    return _find_known(text) or f"{_name_cause(text)}; {DETAILS}"
+
+
+def _name_cause(text: str) -> str:
+    """The innermost cause that says something, without Java's package names and without what it quotes."""
+    found = [(name, _shorten(message or "")) for name, message in _CAUSE.findall(text)]
+    telling = [(name, message) for name, message in found if message]
+    for name, message in reversed(telling):
+        return f"{name}: {message}"
+    return found[-1][0] if found else _shorten(text) or "an unknown error"
+
+
+def _shorten(message: str) -> str:
+    """The first line, cleaned and cut."""
+    line = _PACKAGE.sub("", clean_foreign_text(_CODE.sub("", message).strip().partition("\n")[0]))
+    cut = line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
+    return " ".join(cut.split()).rstrip(".;, ")
 
 
 def _find_known(text: str) -> str | None:

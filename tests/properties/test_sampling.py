@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def test_windows_lie_in_their_ranges_and_reach_both_ends(whole: list[Window], mo
         mine = [window for window in chosen if window.partition == span.partition]
         assert mine[0].first == span.first
         assert mine[-1].after == span.after
-        assert all(before.after <= after.first for before, after in zip(mine, mine[1:], strict=False))
+        assert all(before.after <= after.first for before, after in pairwise(mine))
     assert sum(window.size for window in chosen) <= max(most, WINDOWS * len(whole))
 
 

@@ -6,11 +6,13 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from switchyard.airflow.generation_tasks import is_killed
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import describe_missing
-from switchyard.stream.failures import explain_failure, explain_text, insist, is_disk_full
+from switchyard.stream.failures import DETAILS, explain_failure, explain_text, insist, is_disk_full
 from switchyard.stream.jumps import JumpWatch
 from switchyard.swaps import Entry, Event, Ledger, Rules, is_dwelling
 
@@ -36,10 +38,47 @@ def test_a_known_cause_is_one_sentence(text: str, words: str) -> None:
 
 def test_of_an_unknown_cause_no_value_is_repeated() -> None:
     error = ValueError("could not convert 'jane@example.org' of pyarrow.lib.ArrowInvalidError")
-    assert explain_failure(error) == "could not convert '...' of pyarrow.lib.ArrowInvalidError"
+    assert explain_failure(error) == f"ValueError: could not convert '...' of ArrowInvalidError; {DETAILS}"
     said = explain_text(f"java.lang.RuntimeException: {error}")
-    assert "RuntimeException, ArrowInvalidError" in said
+    assert "RuntimeException: could not convert '...' of ArrowInvalidError" in said
     assert "jane" not in said
+
+
+JAVA = """An error occurred while calling o1597.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:53)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2900)
+Caused by: java.lang.ArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` {"userId": "jane"}
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.lang.IllegalStateException
+"""
+
+
+def test_of_a_trace_the_innermost_cause_that_says_something_is_told() -> None:
+    said = explain_text(JAVA)
+    assert said == f"ArithmeticException: Division by zero. Use `try_divide`; {DETAILS}"
+
+
+def test_of_a_chain_of_errors_the_first_is_told() -> None:
+    def fail() -> None:
+        try:
+            {}["a person"]
+        except KeyError as error:
+            raise RuntimeError("wrapped") from error
+
+    with pytest.raises(RuntimeError) as caught:
+        fail()
+    assert explain_failure(caught.value) == f"KeyError: '...'; {DETAILS}"
+    assert "not enough memory" in explain_failure(MemoryError("malloc of size 12 failed"))
+
+
+@given(st.text(max_size=400))
+def test_whatever_failed_it_is_one_line_of_bounded_length(text: str) -> None:
+    for said in (explain_text(text), explain_failure(ValueError(text)), explain_failure(OSError(text))):
+        assert said.strip() == said
+        assert "\n" not in said
+        assert 0 < len(said) < 400
 
 
 def test_our_own_errors_are_told_as_they_are() -> None:
