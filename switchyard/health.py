@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from switchyard import swaps
+from switchyard.spares import MOST_REHEARSAL_SECONDS
 from switchyard.swaps import Ledger, Standing
 
 WINDOW = timedelta(minutes=3)
@@ -307,12 +308,15 @@ def find_orphans(sight: Sight, limits: Limits) -> list[DriverProcess]:
 
 def find_useless_spares(sight: Sight, limits: Limits) -> list[SpareProcess]:
     """Spares that hang, while they warm up or while they wait, and all of them when there is to be none."""
-    return [
-        spare
-        for spare in sight.spares
-        if not limits.has_spare
-        or (spare.silence > limits.hung if spare.is_ready else spare.age > limits.starting + limits.hung)
-    ]
+    return [spare for spare in sight.spares if not limits.has_spare or _hangs(spare, limits)]
+
+
+def _hangs(spare: SpareProcess, limits: Limits) -> bool:
+    """A spare shows life at each batch of its rehearsal, which may take minutes on a busy machine."""
+    if spare.is_ready:
+        return spare.silence > limits.hung
+    patience = limits.starting + limits.hung
+    return spare.silence > patience or spare.age > patience + timedelta(seconds=MOST_REHEARSAL_SECONDS)
 
 
 def describe_spares(sight: Sight) -> str:

@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field
 from switchyard.submission import GenerationRequest
 from switchyard.swaps import Ledger, Standing
 
+MOST_REHEARSAL_SECONDS = 300.0
+"""No swap waits for a rehearsal, and one that is broken off begins again: on a busy machine, that makes it busier."""
 FORGOTTEN_SECONDS = 10.0
 """Whoever has claimed a spare and gives it no order for so long has died."""
 

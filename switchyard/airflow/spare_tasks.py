@@ -80,7 +80,9 @@ class SpareOperator(SparkSubmitOperator):
     def _keep(self, settings: Settings, hook: GenerationSubmitHook, hand_over: HandOver, token_url: str) -> str:
         with hand_over.owned():
             self._hand_over, self._process = hand_over, start(hook, self.application, hand_over)
-            pulse = Pulse(hand_over.pulse, settings.ready_deadline_seconds, settings.hung_seconds)
+            # A batch of the rehearsal may take longer than a spare that waits may be silent; health ends such a one.
+            patience = settings.ready_deadline_seconds + settings.hung_seconds
+            pulse = Pulse(hand_over.pulse, patience, patience)
             with watching(pulse, self._end_hung):
                 self._look_after(settings, hook, token_url)
         order = hand_over.read_order()

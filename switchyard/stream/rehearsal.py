@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from switchyard.layout import REHEARSAL
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.settings import Settings
+from switchyard.spares import MOST_REHEARSAL_SECONDS
 from switchyard.stories import open_book
 from switchyard.stream.gate import Verdict, examine
 from switchyard.stream.query import batch_rows, generation_rows
@@ -44,8 +45,6 @@ NEWEST_RECORDS, NEWEST_BATCH_RECORDS = 400, 50
 """How many records of each active topic are read, and how many of them in a batch."""
 USERS, OWNERS = 17, 11
 """How many people are made up, and how many of them have an account."""
-MOST_SECONDS = 300.0
-"""No swap waits for it, and one that is broken off begins anew: on a busy machine that would make it busier still."""
 # All of them are compared, whatever the setting says.
 GATE_RECORDS = 100_000
 MADE_UP = GenerationSpec(
@@ -69,16 +68,23 @@ class _Rehearsal(BatchRunner):
         return {"users": {0: start}, "accounts": {0: start}}, {"users": {0: end}, "accounts": {0: end}}
 
 
-def rehearse(spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str]) -> None:
-    """Raises when the rows that were written are not the batch join of the records."""
+def rehearse(
+    spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str], show_life: Callable[[], None]
+) -> None:
+    """Raises when the rows that were written are not the batch join of the records.
+
+    `show_life` is called at each step: a rehearsal on a busy machine takes long, and must not be taken for one that
+    hangs.
+    """
+    show_life()
     with _own_place(spark, settings, place) as own:
         tell(own.layout, "rehearsal")
         open_book(own.layout).ledger()
         target = open_book(settings.layout).standing().target
         if kafka and target and (spec := _choose_newest(kafka, target)):
-            _rehearse_newest(spark, own, spec, to_java(kafka))
+            _rehearse_newest(spark, own, spec, to_java(kafka), show_life)
         else:
-            _rehearse_made_up(spark, own)
+            _rehearse_made_up(spark, own, show_life)
 
 
 @contextmanager
@@ -100,14 +106,14 @@ def _own_place(spark: SparkSession, settings: Settings, place: Path) -> Iterator
                 log.warning("the place of the rehearsal stays until the next one: %s", error)
 
 
-def _rehearse_made_up(spark: SparkSession, settings: Settings) -> None:
+def _rehearse_made_up(spark: SparkSession, settings: Settings, show_life: Callable[[], None]) -> None:
     began = time.monotonic()
     spec = MADE_UP.model_copy(update={"stateRetention": settings.state_retention})
     users = _made_up_records(spark, USERS, ("name", "email"))
     accounts = _made_up_records(spark, OWNERS, ("accountType",))
     runner = _Rehearsal(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
-    _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"))
+    _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"), show_life)
     _judge(examine(spark, settings.layout, spec, None, GATE_RECORDS), began)
 
 
@@ -138,12 +144,18 @@ def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec |
     return MADE_UP.model_copy(update=update)
 
 
-def _rehearse_newest(spark: SparkSession, settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> None:
+def _rehearse_newest(
+    spark: SparkSession,
+    settings: Settings,
+    spec: GenerationSpec,
+    kafka: Mapping[str, str],
+    show_life: Callable[[], None],
+) -> None:
     began = time.monotonic()
     spec = spec.model_copy(update={"stateRetention": settings.state_retention})
     runner = BatchRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = generation_rows(spark, spec, kafka, NEWEST_BATCH_RECORDS)
-    _stream(settings, runner, rows.writeStream.trigger(availableNow=True))
+    _stream(settings, runner, rows.writeStream.trigger(availableNow=True), show_life)
     _judge(examine(spark, settings.layout, spec, kafka, GATE_RECORDS), began)
 
 
@@ -153,13 +165,18 @@ def _judge(verdict: Verdict, began: float) -> None:
     log.info("rehearsed in %.1f s: %s", time.monotonic() - began, verdict.describe())
 
 
-def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter) -> None:
-    """Until the end that the spec names."""
+def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, show_life: Callable[[], None]) -> None:
+    """Streams to the end that the spec names, and shows life after each batch."""
+    seen = runner.position
     place = to_hadoop(settings.layout.checkpoint(runner.spec.generation))
-    deadline = time.monotonic() + MOST_SECONDS
+    deadline = time.monotonic() + MOST_REHEARSAL_SECONDS
     query = writer.foreachBatch(runner).option("checkpointLocation", place).start()
     while query.isActive and time.monotonic() < deadline and not _is_done(runner):
+        if runner.position != seen:
+            seen = runner.position
+            show_life()
         time.sleep(0.05)
+    show_life()
     runner.stopping.set()
     with runner.busy:
         query.stop()

@@ -47,7 +47,7 @@ def _wait_for_order(
     hand_over.pulse.write_text(str(os.getpid()))
     try:
         spark = start_session(settings, "switchyard spare", kafka.get(TOKEN_URL, ""))
-        rehearse(spark, settings, hand_over.folder, kafka)
+        rehearse(spark, settings, hand_over.folder, kafka, hand_over.pulse.touch)
         _collect_garbage(spark)
         hand_over.pulse.touch()
         hand_over.offer(

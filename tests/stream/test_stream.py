@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import pytest
 from deltalake import QueryBuilder
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
+from switchyard.stream import bulk
 from switchyard.stream.query import generation_rows
+from switchyard.stream.runner import MOST_TASK_ROWS
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
@@ -22,11 +25,22 @@ from tests.topics import Topics
 ROUNDS = 3
 
 
-@pytest.mark.parametrize("small_batch_records", [100_000, 0], ids=["small", "bulk"])
+@pytest.mark.parametrize(
+    ("small_batch_records", "most_revised_rows"),
+    [(100_000, 0), (0, 50_000), (0, 0)],
+    ids=["small", "bulk", "revised by executors"],
+)
 @pytest.mark.parametrize("join_type", JOIN_TYPES)
 def test_restarted_stream_equals_the_join(
-    spark: SparkSession, layout: Layout, topics: Topics, join_type: str, small_batch_records: int
+    spark: SparkSession,
+    layout: Layout,
+    topics: Topics,
+    join_type: str,
+    small_batch_records: int,
+    most_revised_rows: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(bulk, "MOST_REVISED_ROWS", most_revised_rows)
     stream = Stream.prepare(
         spark,
         layout,
@@ -93,6 +107,45 @@ def test_small_batch_with_too_many_pairs_for_the_driver(
     assert rows.num_rows == 121 * 120
     assert rows["accountOffset"].null_count == 0
     assert stream.audit().is_clean
+
+
+def hot_events(count: int) -> list[tuple[str, int, int, dict[str, str]]]:
+    return [(side, n % 2, FIRST_MS + n, {"userId": "hot"}) for n in range(count) for side in ("user", "account")]
+
+
+@pytest.mark.parametrize("join_type", ["left", "natural"])
+def test_a_hot_key_in_a_small_batch_is_written_by_executors(
+    spark: SparkSession, layout: Layout, topics: Topics, join_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task stops sending rows before it has collected all pairs: 260 x 260 of them."""
+    stream = Stream.prepare(spark, layout, topics, join_type)
+    topics.send(hot_events(260))
+    stream.run_attempt()
+    assert MOST_TASK_ROWS < 260 * 260
+    assert "too many pairs for the driver" in caplog.text
+    rows = store.read_arrow(layout, "joined", columns=["accountOffset"]).num_rows
+    assert rows == (260 * 260 if join_type == "left" else 260)
+    assert stream.audit().is_clean
+
+
+def test_a_record_that_is_too_long_for_the_driver_is_written_by_executors(
+    spark: SparkSession, layout: Layout, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream.prepare(spark, layout, topics, "left")
+    short, long = b'{"userId": "a"}', b'{"userId": "b", "name": "' + b"x" * 900_000 + b'"}'
+    topics.send_raw(topics.users, [short] * 20 + [long], ts_ms=FIRST_MS)
+    stream.run_attempt()
+    assert "too many pairs for the driver" in caplog.text
+    assert store.read_arrow(layout, "joined", columns=["userOffset"]).num_rows == 21
+    assert stream.audit().is_clean
+
+
+def test_a_join_that_explodes_says_so_and_writes_nothing(spark: SparkSession, layout: Layout, topics: Topics) -> None:
+    stream = Stream.prepare(spark, layout, topics, "inner", most_batch_rows=10_000, small_batch_records=0)
+    topics.send(hot_events(150))
+    with pytest.raises(StreamingQueryException, match="few userIds have very many events"):
+        stream.run_attempt()
+    assert store.read_arrow(layout, "users").num_rows == 0
 
 
 def test_state_retention_bounds_how_far_apart_events_may_be(

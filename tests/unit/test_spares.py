@@ -327,7 +327,9 @@ def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Wo
     assert judge(ready, has_spare=False)[0] is Level.MENDING
     warming = replace(ready, is_ready=False, age=100 * second)
     assert judge(warming) == (Level.OK, "0 generations run here; a spare driver is warming up")
-    assert judge(replace(warming, age=166 * second))[0] is Level.MENDING
+    assert judge(replace(warming, age=460 * second))[0] is Level.OK, "it rehearses, and shows life"
+    assert judge(replace(warming, age=170 * second, silence=166 * second))[0] is Level.MENDING
+    assert judge(replace(warming, age=466 * second))[0] is Level.MENDING, "no rehearsal takes so long"
     with stand_in(workspace) as (hand_over, process):
         found = list_spares(workspace)[0]
         assert hand_over.claim()
