@@ -46,7 +46,7 @@ def server(*answers: int | str) -> Iterator[AirflowApi]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True).start()
         yield AirflowApi(f"http://127.0.0.1:{listener.server_port}", "admin", lambda: "secret")
         ended.set()
         listener.shutdown()

@@ -87,6 +87,7 @@ def test_a_broker_that_is_away_is_one_sentence(
     root: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr("switchyard.kafka.control_topic._TIMEOUT_SECONDS", 1.0)
     assert main(["swap", "--join-type", "inner"]) == 1
     said = capsys.readouterr().err
     assert "is the broker up?" in said
