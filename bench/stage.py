@@ -7,14 +7,15 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from switchyard.kafka.demo import draw_account, draw_user
+from switchyard.kafka.demo import draw_records
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
@@ -69,13 +70,14 @@ class Filler:
         self._producer = Producer(settings)
         self._draw = random.Random(seed)
         self._topics = {True: users, False: accounts}
-        self._bodies = {True: self._draw_bodies(draw_user), False: self._draw_bodies(draw_account)}
+        self._bodies = {is_user: self._draw_bodies(is_user) for is_user in (True, False)}
         self.sent = 0
 
-    def _draw_bodies(self, make: Callable[[int, random.Random], dict[str, object]]) -> list[str]:
+    def _draw_bodies(self, is_user: bool) -> list[str]:
         """All of an event but its userId. Drawn once: to draw and to encode each event is slower than the broker."""
-        drawn = [make(number, self._draw) for number in range(BODIES)]
-        return [json.dumps({name: value for name, value in one.items() if name != "userId"})[1:] for one in drawn]
+        drawn = (record.fields for record in draw_records(self._draw) if record.is_user is is_user)
+        fields = ({name: value for name, value in one.items() if name != "userId"} for one in islice(drawn, BODIES))
+        return [json.dumps(one)[1:] for one in fields]
 
     def send(self, people: range, user_share: float, events: int) -> None:
         """So many events of random people; the share is how many of them are users."""

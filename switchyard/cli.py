@@ -110,8 +110,9 @@ def build_parser() -> argparse.ArgumentParser:
     maintain.add_argument("--dry-run", action="store_true", help="only say what would be done")
     maintain.add_argument("--retention-hours", type=_rate, help="default: the setting vacuum_retention_hours")
     demo = _add(commands, "demo", run_demo, "produce realistic users and accounts that belong together")
-    demo.add_argument("--rate", type=_rate, default=20.0, help="records a second, both topics together (default 20)")
+    demo.add_argument("--rate", type=_rate, help="records a second, both topics together (default 20)")
     demo.add_argument("--seconds", type=_rate, help="for how long (default: until Ctrl-C)")
+    demo.add_argument("--records", type=_number, help="send so many as fast as the broker takes them, then end")
     demo.add_argument("--users-topic", help="default: the setting users_topic")
     demo.add_argument("--accounts-topic", help="default: the setting accounts_topic")
     _add(commands, "doctor", run_doctor, "check Java, ports, broker, tables, connections; say how to mend them")
@@ -137,11 +138,15 @@ def _add_pair(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--join-type", help="left, inner, natural or asof (default: the one that is used now)")
 
 
-def _count(text: str) -> int:
+def _count(text: str, most: int = 1_000_000) -> int:
     number = int(text) if text.isdecimal() else 0
-    if not 1 <= number <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
+    if not 1 <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
     return number
+
+
+def _number(text: str) -> int:
+    return _count(text, most=1_000_000_000)
 
 
 def _rate(text: str) -> float:
@@ -441,17 +446,24 @@ def run_forget(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def run_demo(settings: Settings, options: argparse.Namespace) -> int:
-    from switchyard.kafka.demo import produce_demo
+    from switchyard.kafka.demo import RATE, produce_demo, produce_records
     from switchyard.local.kafka_settings import find_kafka
 
-    sent = produce_demo(
-        find_kafka(settings),
-        users_topic=options.users_topic or settings.users_topic,
-        accounts_topic=options.accounts_topic or settings.accounts_topic,
-        rate=options.rate,
-        seconds=options.seconds,
-        tell=lambda count, elapsed: _tell_on_stderr(f"{count} records in {elapsed:.0f} s"),
-    )
+    if options.records and (options.rate or options.seconds):
+        raise InputError("--records has no pace: use it without --rate and --seconds")
+    kafka = find_kafka(settings)
+    topics: dict[str, Any] = {
+        "users_topic": options.users_topic or settings.users_topic,
+        "accounts_topic": options.accounts_topic or settings.accounts_topic,
+    }
+
+    def tell(count: int, elapsed: float) -> None:
+        _tell_on_stderr(f"{count} records in {elapsed:.0f} s")
+
+    if options.records:
+        sent = produce_records(kafka, **topics, records=options.records, tell=tell)
+    else:
+        sent = produce_demo(kafka, **topics, rate=options.rate or RATE, seconds=options.seconds, tell=tell)
     if options.json:
         print_json({"sent": sent})
     else:

@@ -1,21 +1,27 @@
-"""The demo producer: realistic users and accounts that belong together, at a steady rate."""
+"""The demo producer: realistic users and accounts that belong together, at a steady rate or as fast as possible.
+
+People come and go: each has a short life of events and then leaves for good, so that the rows of every join grow with
+the events, not with their square.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 
 from confluent_kafka import Producer
 
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client import for_producers
 from switchyard.kafka.opening import Hearing, open_client
-from switchyard.kafka.topics import base_properties
+from switchyard.kafka.topics import TopicReader, base_properties
 
+RATE = 20.0
+"""Records a second, both topics together, unless the caller asks for another rate."""
 FIRST_NAMES = (
     "Ada",
     "Alan",
@@ -42,7 +48,15 @@ LAST_NAMES = (
     "Wirth",
 )
 ACCOUNT_TYPES = ("basic", "silver", "gold", "platinum")
-PEOPLE = 2_000
+CURRENT_PEOPLE = 300
+"""At the default rate a person has an event every 15 seconds, and stays for about a minute."""
+LIVES = ("U", "UU", "UAUA", "UUAA", "AUUA", "UAUAU", "UUUAA", "AUAUU", "UAUUAA")
+"""The lives that a person can have: U is a user event, A an account event. The left join of a whole life has 1 to 1.5
+rows for each event. Two lives have no account, in some the first account comes late, in others before the user."""
+PIECE = 10_000
+_TELL_SECONDS = 5.0
+
+Tell = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -51,30 +65,101 @@ class DemoRecord:
     fields: dict[str, object]
 
 
-def draw_records(draw: random.Random) -> Iterator[DemoRecord]:
-    """Without end: people appear, most of them open accounts, some never do, and both change now and then."""
+def draw_records(draw: random.Random, first: int = 0) -> Iterator[DemoRecord]:
+    """Yields without end the next event of one of the current people, drawn at random.
+
+    When a person has left, a new one with the next number, counted from `first`, has their first event instead. So
+    there are never more people than records, and no number comes twice.
+    """
+    numbers = count(first)
+    people: list[Iterator[DemoRecord]] = [iter(()) for _ in range(CURRENT_PEOPLE)]
     while True:
-        number = min(int(draw.expovariate(3 / PEOPLE)), PEOPLE - 1)
-        if draw.random() < 0.4:
-            yield DemoRecord(True, draw_user(number, draw))
-        elif number % 7:
+        place = draw.randrange(CURRENT_PEOPLE)
+        record = next(people[place], None)
+        if record is None:
+            people[place] = draw_life(next(numbers), draw)
+            record = next(people[place])
+        yield record
+
+
+def draw_life(number: int, draw: random.Random) -> Iterator[DemoRecord]:
+    """All events of one person, who takes another last name or gets older from one user event to the next."""
+    first, last, age = draw.choice(FIRST_NAMES), draw.choice(LAST_NAMES), draw.randint(18, 90)
+    for kind in draw.choice(LIVES):
+        if kind == "A":
             yield DemoRecord(False, draw_account(number, draw))
+            continue
+        yield DemoRecord(True, describe_user(number, first, last, age))
+        if draw.random() < 0.5:
+            last = draw.choice(LAST_NAMES)
+        else:
+            age += 1
 
 
-def draw_user(number: int, draw: random.Random) -> dict[str, object]:
-    first, last = FIRST_NAMES[number % len(FIRST_NAMES)], LAST_NAMES[number // 7 % len(LAST_NAMES)]
+def describe_user(number: int, first: str, last: str, age: int) -> dict[str, object]:
     email = f"{first}.{last}.{number}@example.org".lower()
-    return {
-        "userId": f"user-{number}",
-        "name": f"{first} {last}",
-        "email": email,
-        "age": draw.randint(18, 90),
-    }
+    return {"userId": f"user-{number}", "name": f"{first} {last}", "email": email, "age": age}
 
 
 def draw_account(number: int, draw: random.Random) -> dict[str, object]:
     balance = round(draw.lognormvariate(7, 1.5), 2)
     return {"userId": f"user-{number}", "accountType": draw.choice(ACCOUNT_TYPES), "balance": balance}
+
+
+class DemoProducer:
+    """Sends the records of one generator to two topics.
+
+    Without a seed, the first person's number is the count of records that the topics ever had. A run makes no more
+    people than records, so ids do not come back when the demo is started again, whatever its rate was. Only two that
+    run at the same time may use an id twice.
+    """
+
+    def __init__(self, properties: Mapping[str, str], users_topic: str, accounts_topic: str, seed: int | None) -> None:
+        first = count_records(properties, [users_topic, accounts_topic]) if seed is None else 0
+        self._records = draw_records(random.Random(seed), first)
+        self._topics = {True: users_topic, False: accounts_topic}
+        self._hearing = Hearing(properties)
+        settings = for_producers(base_properties(properties)) | {"linger.ms": "20"}
+        self._producer = open_client(Producer, settings, self._hearing)
+        self._failures: list[str] = []
+        self.sent = 0
+
+    def send(self, records: int) -> None:
+        """Hands the next records to the client, which holds a bounded number that the broker has not taken yet."""
+        for record in islice(self._records, records):
+            self._send(self._topics[record.is_user], json.dumps(record.fields).encode())
+        self.sent += records
+        self._producer.poll(0)
+        self._hearing.raise_trouble()
+        self._check()
+
+    def flush(self) -> None:
+        if self._producer.flush(30):
+            raise SwitchyardError("the broker did not take all records within 30 s; is it up?")
+        self._check()
+
+    def _send(self, topic: str, value: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, on_delivery=self._note)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _note(self, error: object, _: object) -> None:
+        if error is not None:
+            self._failures.append(str(error))
+
+    def _check(self) -> None:
+        if self._failures:
+            raise SwitchyardError(f"a record could not be sent: {self._failures[0]}")
+
+
+def count_records(properties: Mapping[str, str], topics: Iterable[str]) -> int:
+    """Counts all records that the topics ever had, deleted ones too. A topic that does not exist has none."""
+    with TopicReader(properties) as reader:
+        existing = reader.list_topics()
+        return sum(sum(reader.bounds(topic)[1].values()) for topic in topics if topic in existing)
 
 
 def produce_demo(
@@ -84,50 +169,44 @@ def produce_demo(
     accounts_topic: str,
     rate: float,
     seconds: float | None,
-    tell: Callable[[int, float], None],
+    tell: Tell,
     seed: int | None = None,
 ) -> int:
     """Sends `rate` records a second until the time is over (None: until stopped); returns how many."""
-    hearing = Hearing(properties)
-    producer = open_client(Producer, for_producers(base_properties(properties)) | {"linger.ms": "20"}, hearing)
-    failures: list[str] = []
-    records = draw_records(random.Random(seed))
+    producer = DemoProducer(properties, users_topic, accounts_topic, seed)
     began = told = time.monotonic()
-    sent = 0
     while seconds is None or time.monotonic() - began < seconds:
-        due = int((time.monotonic() - began) * rate) - sent
-        for record in islice(records, max(0, due)):
-            topic = users_topic if record.is_user else accounts_topic
-            _send(producer, topic, record, failures)
-            sent += 1
-        producer.poll(0)
-        hearing.raise_trouble()
-        _check(failures)
-        if time.monotonic() - told > 5:
-            told = time.monotonic()
-            tell(sent, told - began)
+        due = int((time.monotonic() - began) * rate) - producer.sent
+        producer.send(max(0, due))
+        told = _tell_now_and_then(tell, producer.sent, began, told)
         time.sleep(min(0.05, 1 / rate))
-    if producer.flush(30):
-        raise SwitchyardError("the broker did not take all records within 30 s; is it up?")
-    _check(failures)
-    return sent
+    producer.flush()
+    return producer.sent
 
 
-def _check(failures: list[str]) -> None:
-    if failures:
-        raise SwitchyardError(f"a record could not be sent: {failures[0]}")
+def produce_records(
+    properties: Mapping[str, str],
+    *,
+    users_topic: str,
+    accounts_topic: str,
+    records: int,
+    tell: Tell,
+    seed: int | None = None,
+) -> int:
+    """Sends so many records as fast as the broker takes them: what the demo makes in hours, within seconds."""
+    producer = DemoProducer(properties, users_topic, accounts_topic, seed)
+    began = told = time.monotonic()
+    while producer.sent < records:
+        producer.send(min(PIECE, records - producer.sent))
+        told = _tell_now_and_then(tell, producer.sent, began, told)
+    producer.flush()
+    return producer.sent
 
 
-def _send(producer: Producer, topic: str, record: DemoRecord, failures: list[str]) -> None:
-    value = json.dumps(record.fields).encode()
-
-    def on_delivery(error: object, _: object) -> None:
-        if error is not None:
-            failures.append(str(error))
-
-    while True:
-        try:
-            producer.produce(topic, value, on_delivery=on_delivery)
-            return
-        except BufferError:
-            producer.poll(0.1)
+def _tell_now_and_then(tell: Tell, sent: int, began: float, told: float) -> float:
+    """Reports the progress when the last report is old; returns when it last did."""
+    now = time.monotonic()
+    if now - told <= _TELL_SECONDS:
+        return told
+    tell(sent, now - began)
+    return now

@@ -13,7 +13,6 @@ from switchyard.local.component import BrokerComponent, Component
 from switchyard.local.state import State, boot_id
 from switchyard.settings import Settings
 
-DEMO_RATE = "20"
 BROKER_SECONDS = 60.0
 BATCH_SECONDS = 40.0
 AIRFLOW_SECONDS = 8.0
@@ -30,8 +29,7 @@ class Installation:
         self.broker = Broker(settings.workspace.broker, settings.kafka_port) if embedded else None
         self._broker_component = BrokerComponent(self.broker) if self.broker else None
         self.airflow = [self._component(name, airflow.component_command(name)) for name in airflow.COMPONENTS]
-        command = [sys.executable, "-m", "switchyard.cli", "demo", "--rate", DEMO_RATE]
-        self.demo = self._component("demo", command) if demo else None
+        self.demo = self._component("demo", [sys.executable, "-m", "switchyard.cli", "demo"]) if demo else None
 
     def components(self) -> list[Component]:
         optional = [self._broker_component, *self.airflow, self.demo]

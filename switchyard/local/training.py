@@ -13,7 +13,7 @@ from pathlib import Path
 
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client import write_properties
-from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.demo import produce_records
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import class_archive, jars, loopback, sessions
 from switchyard.local.broker import Broker
@@ -24,7 +24,7 @@ from switchyard.submission import JAVA_OPTIONS, GenerationRequest, spark_conf, s
 from switchyard.tables.status import read_status
 
 MOST_SECONDS = 240.0
-RECORDS_A_SECOND = 200.0
+RECORDS = 200
 
 
 def ensure_archive() -> None:
@@ -49,12 +49,11 @@ def ensure_archive() -> None:
 def _fill_topics(settings: Settings) -> None:
     kafka = {"bootstrap.servers": settings.bootstrap}
     ensure_topics(kafka, [settings.users_topic, settings.accounts_topic], 1)
-    produce_demo(
+    produce_records(
         kafka,
         users_topic=settings.users_topic,
         accounts_topic=settings.accounts_topic,
-        rate=RECORDS_A_SECOND,
-        seconds=1,
+        records=RECORDS,
         tell=lambda sent, seconds: None,
     )
 

@@ -94,7 +94,10 @@ def test_a_broker_that_is_away_is_one_sentence(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("arguments", [["tail", "users_ui", "--limit", "0"], ["demo", "--rate", "-1"], ["frobnicate"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["tail", "users_ui", "--limit", "0"], ["demo", "--rate", "-1"], ["demo", "--records", "0"], ["frobnicate"]],
+)
 def test_bad_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -105,6 +108,14 @@ def test_bad_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureF
 def test_a_retention_that_is_too_short_is_refused(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["maintain", "--retention-hours", "0.5"]) == 2
     assert "give 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pace", [["--rate", "5"], ["--seconds", "5"]])
+def test_a_demo_of_so_many_records_has_no_pace(
+    root: Layout, pace: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--records", "10", *pace]) == 2
+    assert "--records has no pace" in capsys.readouterr().err
 
 
 def test_follow_and_json_exclude_each_other(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,59 @@
+"""The demo on a real broker: what it sends, and that a second start goes on with new people."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from switchyard.cli import main
+from switchyard.kafka.demo import produce_demo, produce_records
+from switchyard.kafka.topics import TopicReader
+from tests.topics import Topics
+
+
+def read_ids(topics: Topics) -> list[str]:
+    """The id of each record of both topics."""
+    ids: list[str] = []
+    with TopicReader(topics.kafka) as reader:
+        ends = {topic: reader.bounds(topic)[1] for topic in (topics.users, topics.accounts)}
+    consumer = Consumer(topics.kafka | {"group.id": "test"})
+    consumer.assign([TopicPartition(topic, number, 0) for topic, parts in ends.items() for number in parts])
+    while len(ids) < sum(sum(parts.values()) for parts in ends.values()):
+        ids += [json.loads(message.value())["userId"] for message in consumer.consume(1000, timeout=1)]
+    consumer.close()
+    return ids
+
+
+def tell_nobody(sent: int, seconds: float) -> None:
+    pass
+
+
+def test_so_many_records_are_sent_and_a_second_start_has_other_people(topics: Topics) -> None:
+    pair = {"users_topic": topics.users, "accounts_topic": topics.accounts}
+    assert produce_records(topics.kafka, **pair, records=500, tell=tell_nobody) == 500
+    first = Counter(read_ids(topics))
+    assert first.total() == 500
+    sent = produce_demo(topics.kafka, **pair, rate=5_000, seconds=0.2, tell=tell_nobody)
+    later = Counter(read_ids(topics)) - first
+    assert later.total() == sent > 0
+    assert not first.keys() & later.keys()
+
+
+def test_a_seed_sends_the_same_people_again(topics: Topics) -> None:
+    pair = {"users_topic": topics.users, "accounts_topic": topics.accounts}
+    for _ in range(2):
+        produce_records(topics.kafka, **pair, records=50, tell=tell_nobody, seed=1)
+    assert {count % 2 for count in Counter(read_ids(topics)).values()} == {0}
+
+
+def test_the_command_sends_so_many_records(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", topics.bootstrap)
+    pair = ["--users-topic", topics.users, "--accounts-topic", topics.accounts]
+    assert main(["demo", "--records", "70", "--json", *pair]) == 0
+    assert json.loads(capsys.readouterr().out) == {"sent": 70}
+    assert len(read_ids(topics)) == 70
