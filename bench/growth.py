@@ -29,19 +29,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from bench.drivers import GENERATION, Driver, is_active, resident_bytes, running_generation
+from bench.drivers import GENERATION, running_generation
+from bench.load import MOST_SECONDS, Load
 from bench.measure import Figure, keep, tell
 from bench.stage import Filler, running_broker
 from switchyard import offsets
 from switchyard.kafka.topics import TopicReader
-from switchyard.layout import BIG_TABLES, JOIN_TYPES
-from switchyard.offsets import Offsets, has_reached
+from switchyard.layout import JOIN_TYPES
+from switchyard.offsets import has_reached
 from switchyard.settings import Settings
-from switchyard.tables import store
-from switchyard.tables.progress import batches, newest_progress
 
 BURST = 5_000
 WARM_UP, MEASURED = 4, 7
@@ -56,7 +52,6 @@ USER_SHARE = {"left": 0.5, "inner": 0.5, "natural": 0.9, "asof": 0.1}
 """In the history: such a share gives about one joined row for each event."""
 GROWTH_TARGET, MEMORY_TARGET = 1.3, 1.2
 MEMORY_LIMIT_MIB = 2048
-MOST_SECONDS = 900
 LEAST_GROWTH = 8
 
 
@@ -79,17 +74,11 @@ class Sample:
 
 
 @dataclass
-class Load:
+class GrowingLoad(Load):
     """A driver, and what it was given so far."""
 
-    settings: Settings
-    join_type: str
-    driver: Driver
     filler: Filler
-    reader: TopicReader
-    topics: tuple[str, str]
     people: int = 0
-    most_mib: float = 0.0
 
     def send_history(self, events: int) -> None:
         """Until so many events were sent; the driver reads them as they come."""
@@ -98,8 +87,8 @@ class Load:
 
     def grow_to(self, events: int) -> None:
         self.send_history(events)
-        self._wait_until_read(every=1.0)
-        self.driver.wait_for(lambda: is_active(self.settings), "the flip", MOST_SECONDS)
+        self.wait_until_read(every=1.0)
+        self.wait_until_active()
         tell(f"{self.join_type}: {events} events are read")
 
     def warm_up(self, bursts: int) -> None:
@@ -107,34 +96,16 @@ class Load:
         for _ in range(bursts):
             self._send_new_people(BURST)
             self._wait_until_planned()
-        self._wait_until_read()
+        self.wait_until_read()
 
     def burst(self) -> list[float]:
         """The time of its batch; none when the trigger has cut it in two."""
         time.sleep(REST_SECONDS)
-        last = self._last_batch()
+        last = self.last_batch()
         self.filler.send(range(self.people), 0.5, BURST)
         self.filler.flush()
-        self._wait_until_read()
-        done = batches(self.settings.layout, GENERATION)
-        return [row.batchMs / 1000 for row in done if row.batchId > last and row.inputRows == BURST]
-
-    def joined_rows(self) -> int:
-        table = store.open_table(self.settings.layout, "joined")
-        return int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py())
-
-    def memory_mib(self) -> float:
-        python = int(self.settings.workspace.driver_pid(GENERATION).read_text())
-        now = sum(map(resident_bytes, (self.driver.process.pid, python))) / 2**20
-        self.most_mib = max(self.most_mib, now)
-        return now
-
-    def stored_mb(self) -> dict[str, float]:
-        """Megabytes of the live files of the big tables, and of the checkpoint with its state."""
-        layout = self.settings.layout
-        live = [pc.sum(pa.table(store.open_table(layout, name).get_add_actions())["size_bytes"]) for name in BIG_TABLES]
-        kept = [path.stat().st_size for path in Path(layout.checkpoint(GENERATION)).rglob("*") if path.is_file()]
-        return {"tables": sum(size.as_py() or 0 for size in live) / 1e6, "checkpoint": sum(kept) / 1e6}
+        self.wait_until_read()
+        return self.batch_seconds_since(last, BURST)
 
     def _send_new_people(self, events: int) -> None:
         """Each with all their events: who was there before keeps what they have."""
@@ -143,13 +114,9 @@ class Load:
         self.people = people.stop
         self.filler.flush()
 
-    def _last_batch(self) -> int:
-        progress = newest_progress(self.settings.layout, GENERATION)
-        return progress.batchId if progress else -1
-
     def _wait_until_planned(self) -> None:
         """Until a micro-batch has begun that reads to the end of the topics."""
-        ends, planned = self._ends(), Path(self.settings.layout.checkpoint(GENERATION)) / "offsets"
+        ends, planned = self.ends(), Path(self.settings.layout.checkpoint(GENERATION)) / "offsets"
 
         def is_planned() -> bool:
             newest = max(int(path.name) for path in planned.iterdir() if path.name.isdigit())
@@ -158,22 +125,8 @@ class Load:
 
         self.driver.wait_for(is_planned, "a batch takes the burst", MOST_SECONDS, every=0.1)
 
-    def _ends(self) -> Offsets:
-        return {topic: self.reader.bounds(topic)[1] for topic in self.topics}
 
-    def _wait_until_read(self, every: float = 0.2) -> None:
-        ends = self._ends()
-
-        def is_read() -> bool:
-            if self.settings.workspace.driver_pid(GENERATION).exists():
-                self.memory_mib()
-            progress = newest_progress(self.settings.layout, GENERATION)
-            return bool(progress and progress.endOffsets and has_reached(offsets.from_json(progress.endOffsets), ends))
-
-        self.driver.wait_for(is_read, "all events are read", MOST_SECONDS, every)
-
-
-def measure(grown: Load, small: Load) -> tuple[Side, Side]:
+def measure(grown: GrowingLoad, small: GrowingLoad) -> tuple[Side, Side]:
     """Bursts in turns, until both have enough that are one batch each."""
     loads = grown, small
     before = [(load.filler.sent, load.joined_rows()) for load in loads]
@@ -187,7 +140,7 @@ def measure(grown: Load, small: Load) -> tuple[Side, Side]:
     return first, second
 
 
-def describe_side(load: Load, events: int, rows: int, times: Sequence[float]) -> Side:
+def describe_side(load: GrowingLoad, events: int, rows: int, times: Sequence[float]) -> Side:
     bursts, now = (load.filler.sent - events) // BURST, load.joined_rows()
     return Side(now, statistics.median(times), (now - rows) // bursts)
 
@@ -202,15 +155,15 @@ def describe_bursts(side: Side) -> str:
 
 
 @contextmanager
-def loaded_driver(folder: Path, kafka: dict[str, str], join_type: str, name: str) -> Iterator[Load]:
+def loaded_driver(folder: Path, kafka: dict[str, str], join_type: str, name: str) -> Iterator[GrowingLoad]:
     settings = Settings(root=str(folder / name))
     topics = f"users-{name}", f"accounts-{name}"
     filler = Filler(kafka["bootstrap.servers"], *topics)
     with running_generation(settings, kafka, *topics, join_type) as driver, TopicReader(kafka) as reader:
-        yield Load(settings, join_type, driver, filler, reader, topics)
+        yield GrowingLoad(settings, join_type, driver, reader, topics, filler)
 
 
-def grow(small: Load, grown: Load, base: int, sizes: Sequence[int]) -> list[Sample]:
+def grow(small: GrowingLoad, grown: GrowingLoad, base: int, sizes: Sequence[int]) -> list[Sample]:
     """The small one stays as it is but for the bursts, the other one grows from size to size."""
     grown.send_history(min(sizes))
     small.grow_to(base)

@@ -20,6 +20,7 @@ from bench.latency import Events, Half, Latencies, Visible, Window, find_latenci
 from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
 from bench.measure import Figure, quantile, read_processor_time, stolen_share
 from bench.swap import DOWN_SECONDS, Clock, order_steps
+from bench.week import Stage, Week
 from switchyard.layout import PROJECT
 from switchyard.tables.merging import FAN_IN
 
@@ -83,6 +84,26 @@ def test_a_batch_is_compared_with_the_small_one_of_its_minutes_and_memory_with_a
         (1200, 1100),
         (1200, 2048),
     ]
+
+
+def test_the_second_half_of_a_week_is_compared_with_the_first_and_a_batch_with_that_of_the_first_hour() -> None:
+    hour = Stage(72_000, 80_000, 4, 10, 1000)
+    half, end = Stage(864_000, 1_000_000, 40, 110, 1500), Stage(1_728_000, 2_100_000, 81, 230, 1600)
+    week = Week(hour, half, end, 0.5, 0.4)
+    assert [(figure.name, figure.ours, figure.baseline, figure.is_met) for figure in week.judge()] == [
+        ("1 days of demo, joined rows", 2_100_000, 1_728_000, True),
+        ("1 days of demo, joined rows", 1_100_000, 1_000_000, True),
+        ("1 days of demo, disk of the tables", 41, 40, True),
+        ("1 days of demo, disk of the checkpoint", 120, 110, True),
+        ("1 days of demo, memory", 1600, 1500, True),
+        ("1 days of demo, memory", 1600, 2048, True),
+        ("1 days of demo, a batch of one second", 0.5, 0.4, True),
+    ]
+    assert week.describe()["days simulated"] == 1
+
+
+def test_the_run_of_all_leaves_out_what_takes_too_long_unless_it_is_small() -> None:
+    assert set(runner.choose_all(is_quick=True)) - set(runner.choose_all(is_quick=False)) == {"week"}
 
 
 def test_the_wait_between_two_maintenances_is_read_from_the_schedule() -> None:
