@@ -29,8 +29,10 @@ from switchyard.tables.book import DeltaBook
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import add_mark
 from switchyard.tables.logs import tell as tell_people
+from switchyard.tables.pieces import scan_file
 from switchyard.tables.progress import Progress, newest_progress, report_again
 from switchyard.tables.removal import list_files
+from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.writer import claim_attempt
 
 LOOK_SECONDS = 0.5
@@ -129,9 +131,11 @@ def find_rows(layout: Layout, user_id: str, tell: Tell) -> dict[str, Counter[int
 
 
 def _count_in_file(folder: Folder, path: str, name: str, user_id: str) -> int:
+    column = "value" if name == "rejects" else "userId"
+    pieces = (rows[column] for rows in scan_file(folder, path, SCHEMAS[name], [column]))
     if name == "rejects":
-        return sum(owner_of(value) == user_id for value in folder.read(path, ["value"])["value"].to_pylist())
-    return pc.sum(pc.equal(folder.read(path, ["userId"])["userId"], user_id)).as_py() or 0
+        return sum(owner_of(value.as_py()) == user_id for values in pieces for value in values)
+    return sum(pc.sum(pc.equal(ids, user_id)).as_py() or 0 for ids in pieces)
 
 
 def count_rows(layout: Layout, user_id: str, tell: Tell) -> Outcome:

@@ -8,8 +8,9 @@ this for generations that have no driver.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,13 @@ from switchyard.stream.changes import BATCH_SCHEMA, ROW_SCHEMA, Batch, Side
 from switchyard.tables import files
 from switchyard.tables.forgotten import Marks, Mask
 from switchyard.tables.removal import generation_files
-from switchyard.tables.schemas import ACCOUNTS, REJECTS, USERS
+from switchyard.tables.schemas import REJECTS
 from switchyard.tables.writer import Revision, TableWriter
 
 REASON = "the person was forgotten"
 POSITION = ("topic", "partition", "offset", "ts")
+KEY = ("userId", "partition", "offset")
+MOST_PAIRS = 250_000
 SIDES: dict[str, Side] = {"users": "user", "accounts": "account"}
 
 
@@ -60,19 +63,10 @@ def _repeat(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class Events:
-    """What is stored of the persons of some marks, by table, with the columns of the table."""
+    """The persons who lose a record by some marks, and by table their records that came after they were forgotten."""
 
-    gone: dict[str, pa.Table]
+    persons: set[str]
     kept: dict[str, pa.Table]
-
-    @property
-    def persons(self) -> set[str]:
-        return {person for rows in self.gone.values() for person in rows["userId"].to_pylist()}
-
-    def kept_of(self, name: str) -> pa.Table:
-        """Of those who lose a record, the records that came after they were forgotten."""
-        rows = self.kept[name]
-        return rows.filter(pc.is_in(rows["userId"], value_set=pa.array(self.persons, pa.string())))
 
 
 def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> dict[str, int]:
@@ -84,25 +78,32 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
     number = marks.newest
     todo = marks.after(min(writer.last_mark() for writer in writers.values()))
     events = find_events(writers, spec, todo)
-    blanks = pa.concat_tables([_positions(rows) for rows in events.gone.values()])
-    lost = {name: rows.num_rows for name, rows in events.gone.items()} | {"joined": 0, "rejects": 0}
+    lost = dict.fromkeys(writers, 0)
 
     def blank_rejects(table: DeltaTable) -> Revision:
-        revision, lost["rejects"] = _blank_rejects(writers["rejects"], table, todo)
-        if blanks.num_rows:
-            revision.added.append(writers["rejects"].write(blanks))
+        revision, lost["rejects"] = _without(
+            writers["rejects"], table, lambda rows: is_forgotten_reject(rows, todo), instead=_positions
+        )
+        revision.added.extend(writers["rejects"].write_all(_blanks(writers, spec, todo, events.persons)))
         return revision
 
     def join_again(table: DeltaTable) -> Revision:
-        revision, lost["joined"] = _drop_persons(writers["joined"], table, events.persons)
-        rows = join_events(events.kept_of("users"), events.kept_of("accounts"), spec)
-        revision.added.extend(write_joined(writers["joined"], rows))
+        revision, lost["joined"] = _without(
+            writers["joined"], table, lambda rows: _is_of(rows, events.persons), ["userId"]
+        )
+        for rows in join_events(events.kept["users"], events.kept["accounts"], spec):
+            revision.added.extend(write_joined(writers["joined"], rows))
+        return revision
+
+    def remove_events(name: str, table: DeltaTable) -> Revision:
+        find = partial(_is_gone, topic=topic_of(spec, name), marks=todo, persons=events.persons)
+        revision, lost[name] = _without(writers[name], table, find, KEY)
         return revision
 
     writers["rejects"].commit_mark(number, blank_rejects)
     writers["joined"].commit_mark(number, join_again)
     for name in SIDES:
-        _remove_events(writers[name], number, topic_of(spec, name), todo, events.persons)
+        writers[name].commit_mark(number, partial(remove_events, name))
     return lost
 
 
@@ -111,27 +112,46 @@ def topic_of(spec: GenerationSpec, name: str) -> str:
 
 
 def find_events(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> Events:
-    gone, kept = {}, {}
+    persons: set[str] = set()
     for name in SIDES:
-        schema = USERS if name == "users" else ACCOUNTS
-        empty = pa.schema([field for field in schema if field.name != "generation"]).empty_table()
-        found = [empty, *_rows_of_persons(writers[name], marks, empty.schema)]
-        rows = pa.concat_tables(found)
-        is_gone = _is_gone(rows, topic_of(spec, name), marks)
-        gone[name], kept[name] = rows.filter(pa.array(is_gone)), rows.filter(pa.array(~is_gone))
-    return Events(gone, kept)
+        for rows in _scan_all(writers[name], KEY):
+            gone = rows.filter(pa.array(marks.is_forgotten(topic_of(spec, name), rows, *KEY)))
+            persons.update(pc.unique(gone["userId"]).to_pylist())
+    return Events(persons, {name: _find_kept(writers[name], topic_of(spec, name), marks, persons) for name in SIDES})
 
 
-def _rows_of_persons(writer: TableWriter, marks: Marks, schema: pa.Schema) -> Iterator[pa.Table]:
+def _scan_all(writer: TableWriter, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     for path, _ in generation_files(writer.refresh(), writer.generation):
-        persons = marks.find_persons(pc.unique(writer.folder.read(path, ["userId"])["userId"]).to_pylist())
-        if persons:
-            rows = writer.folder.read(path).select(schema.names).cast(schema)
-            yield rows.filter(pc.is_in(rows["userId"], value_set=pa.array(persons, pa.string())))
+        yield from writer.scan(path, columns)
 
 
-def _is_gone(rows: pa.Table, topic: str, marks: Marks) -> Mask:
-    return marks.is_forgotten(topic, rows, "userId", "partition", "offset")
+def _find_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str]) -> pa.Table:
+    """What came between a mark and now: a micro-batch or two, as a mark is carried out before the next one."""
+    found = [writer.schema.empty_table()]
+    for rows in _scan_all(writer) if persons else ():
+        theirs = rows.filter(pa.array(_is_of(rows, persons)))
+        found.append(theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *KEY))))
+    return pa.concat_tables(found)
+
+
+def _is_of(rows: pa.Table, persons: set[str]) -> Mask:
+    return np.asarray(pc.is_in(rows["userId"], value_set=pa.array(persons, pa.string())).to_numpy())
+
+
+def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mask:
+    """Only the ids of these persons are hashed to be compared with marks."""
+    gone = _is_of(rows, persons)
+    gone[gone] = marks.is_forgotten(topic, rows.filter(pa.array(gone)), *KEY)
+    return gone
+
+
+def _blanks(
+    writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks, persons: set[str]
+) -> Iterator[pa.Table]:
+    """The places of the records that go, as rows of `rejects`."""
+    for name in SIDES if persons else ():
+        for rows in _scan_all(writers[name], ["userId", *POSITION]):
+            yield _positions(rows.filter(pa.array(_is_gone(rows, topic_of(spec, name), marks, persons))))
 
 
 def _positions(events: pa.Table) -> pa.Table:
@@ -145,47 +165,32 @@ def _positions(events: pa.Table) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def _remove_events(writer: TableWriter, number: int, topic: str, marks: Marks, persons: set[str]) -> None:
-    def remove(table: DeltaTable) -> Revision:
-        revision = Revision()
-        for path, size, is_theirs in _files_with(writer, table, persons):
-            rows = writer.folder.read(path, ["userId", "partition", "offset"])
-            gone = is_theirs.copy()
-            gone[is_theirs] = _is_gone(rows.filter(pa.array(is_theirs)), topic, marks)
-            if gone.any():
-                _rewrite(writer, revision, path, size, gone)
-        return revision
-
-    writer.commit_mark(number, remove)
-
-
-def _drop_persons(writer: TableWriter, table: DeltaTable, persons: set[str]) -> tuple[Revision, int]:
-    revision, dropped = Revision(), 0
-    for path, size, gone in _files_with(writer, table, persons):
-        dropped += int(gone.sum())
-        _rewrite(writer, revision, path, size, gone)
-    return revision, dropped
-
-
-def _files_with(writer: TableWriter, table: DeltaTable, persons: set[str]) -> Iterator[tuple[str, int, Mask]]:
-    """The files that hold rows of these persons, with which rows these are."""
-    wanted = pa.array(persons, pa.string())
-    for path, size in generation_files(table, writer.generation) if persons else []:
-        ids = writer.folder.read(path, ["userId"])["userId"]
-        theirs = pc.is_in(ids, value_set=wanted).to_numpy(zero_copy_only=False)
-        if theirs.any():
-            yield path, size, theirs
-
-
-def _blank_rejects(writer: TableWriter, table: DeltaTable, marks: Marks) -> tuple[Revision, int]:
-    revision, blanked = Revision(), 0
+def _without(
+    writer: TableWriter,
+    table: DeltaTable,
+    find: Callable[[pa.Table], Mask],
+    columns: Sequence[str] | None = None,
+    instead: Callable[[pa.Table], pa.Table] | None = None,
+) -> tuple[Revision, int]:
+    """The files with rows that `find` finds in these columns, written again without them; and how many these are."""
+    revision, count = Revision(), 0
     for path, size in generation_files(table, writer.generation):
-        rows = writer.folder.read(path)
-        gone = is_forgotten_reject(rows, marks)
-        if gone.any():
-            blanked += int(gone.sum())
-            _rewrite(writer, revision, path, size, gone, [_positions(rows.filter(pa.array(gone)))])
-    return revision, blanked
+        found = sum(int(find(rows).sum()) for rows in writer.scan(path, columns))
+        if found:
+            count += found
+            revision.removed.append(files.remove_file(writer.generation, path, size))
+            revision.added.extend(writer.write_all(_replace(writer.scan(path), find, instead)))
+    return revision, count
+
+
+def _replace(
+    pieces: Iterable[pa.Table], find: Callable[[pa.Table], Mask], instead: Callable[[pa.Table], pa.Table] | None
+) -> Iterator[pa.Table]:
+    for rows in pieces:
+        gone = find(rows)
+        yield rows.filter(pa.array(~gone))
+        if instead is not None:
+            yield instead(rows.filter(pa.array(gone)))
 
 
 def is_forgotten_reject(rows: pa.Table, marks: Marks) -> Mask:
@@ -193,7 +198,7 @@ def is_forgotten_reject(rows: pa.Table, marks: Marks) -> Mask:
     gone: Mask = np.zeros(rows.num_rows, dtype=bool)
     for topic in pc.unique(rows["topic"]).to_pylist():
         is_there = pc.equal(rows["topic"], topic).to_numpy(zero_copy_only=False)
-        gone |= is_there & _is_gone(owned, topic, marks)
+        gone |= is_there & marks.is_forgotten(topic, owned, *KEY)
     return gone
 
 
@@ -208,17 +213,6 @@ def owner_of(value: str | None) -> str | None:
         return None
 
 
-def _rewrite(
-    writer: TableWriter, revision: Revision, path: str, size: int, gone: Mask, instead: list[pa.Table] | None = None
-) -> None:
-    """Puts a file without some of its rows, and with others in their place, into a revision."""
-    revision.removed.append(files.remove_file(writer.generation, path, size))
-    rows = writer.folder.read(path)
-    kept = pa.concat_tables([rows.filter(pa.array(~gone)), *[new.cast(rows.schema) for new in instead or []]])
-    if kept.num_rows:
-        revision.added.append(writer.write(kept))
-
-
 def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
     """Rows without an account go into files of their own, so that finding them again reads little else."""
     if rows["accountOffset"].null_count in (0, rows.num_rows):
@@ -227,8 +221,21 @@ def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
     return [writer.write(rows.filter(part)) for part in (lonely, pc.invert(lonely))]
 
 
-def join_events(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> pa.Table:
-    """The join of a few stored events: what one batch of just these would add."""
+def join_events(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> Iterator[pa.Table]:
+    """The join of a few stored events: what one batch of just these would add.
+
+    Each join has one row for each event of one side, or rows that need no other event of it: these are cut into parts,
+    so that a person with many events on both sides never has all pairs in memory.
+    """
+    is_asof = spec.joinType == "asof"
+    cut, whole = (accounts, users) if is_asof else (users, accounts)
+    step = max(1, MOST_PAIRS // max(1, whole.num_rows))
+    for first in range(0, cut.num_rows, step):
+        part = cut.slice(first, step)
+        yield _join(whole if is_asof else part, part if is_asof else whole, spec)
+
+
+def _join(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> pa.Table:
     left, right = (_named(rows, side) for rows, side in ((users, "user"), (accounts, "account")))
     pairs = left.join(right, keys="userId", join_type="inner")
     if spec.joinType == "asof":

@@ -23,6 +23,9 @@ from switchyard.tables.store import now_ms
 STATISTICS_OF = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_floating)
 HARDLY_REPEATED = {"userId", "email", "balance", "ts", "offset", "userTs", "userOffset", "accountTs", "accountOffset"}
 """To look for repeated values in these columns costs a third of the time that a file takes, and finds few."""
+LONG_VALUE = 256
+"""Longer values are not stored once for all their rows: a reader could not tell what they take in memory."""
+PAGE_BYTES = 2**20
 
 
 def generation_folder(generation: int) -> str:
@@ -46,13 +49,19 @@ def write_file(folder: Folder, generation: int | None, rows: pa.Table, data_chan
             sink,
             rows.schema,
             compression=_compression(folder, rows),
-            use_dictionary=[name for name in rows.schema.names if name not in HARDLY_REPEATED],
+            use_dictionary=[name for name in rows.schema.names if _is_repeated(rows, name)],
+            # How many rows are written before the size of a page is looked at: pages are read as a whole.
+            write_batch_size=max(1, min(1024, PAGE_BYTES * rows.num_rows // max(1, rows.nbytes))),
             write_statistics=[column.name for column in rows.schema if _has_statistics(column)],
             metadata_collector=footers,
         ) as writer:
             writer.write_table(rows)
         size = sink.tell()
     return _add_action(relative, size, generation, footer_statistics(footers[0], rows.schema), data_change)
+
+
+def _is_repeated(rows: pa.Table, name: str) -> bool:
+    return name not in HARDLY_REPEATED and rows[name].nbytes <= LONG_VALUE * rows.num_rows
 
 
 def _compression(folder: Folder, rows: pa.Table) -> str:

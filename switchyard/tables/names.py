@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
+from collections.abc import Callable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.tables import store
 from switchyard.tables.commits import files_since, list_data_files, oldest_needed
+from switchyard.tables.folders import Folder
+from switchyard.tables.newest import read_newest
 from switchyard.tables.progress import newest_progress
-from switchyard.tables.schemas import TIMESTAMP
+from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 
 ACTIVE_NAMES = {
@@ -47,6 +47,9 @@ NEWEST_BY = {
     "incidents": ("at",),
     "forgotten": ("at",),
 }
+MOST_ROWS = 100_000
+MOST_BYTES = 32 * 2**20
+"""What `tail` shows at most."""
 
 
 def resolve_name(name: str) -> str:
@@ -70,19 +73,28 @@ def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | No
     return store.open_table(layout, table, progress.version_of(table)), progress.generation
 
 
-def newest_rows(layout: Layout, name: str, limit: int) -> list[store.Row]:
-    """The last rows of a stable name, newest last. Reads the newest files only, by their statistics."""
+def newest_rows(
+    layout: Layout, name: str, limit: int, tell: Callable[[str], None] = lambda line: None
+) -> list[store.Row]:
+    """The last rows of a stable name, newest last. Of very long rows as many as fit; `tell` hears of that."""
+    if limit > MOST_ROWS:
+        raise InputError(f"{limit} rows are more than fit at once: ask for {MOST_ROWS} at most, or read the table")
+    rows, left_out = newest_table(layout, name, limit, MOST_BYTES)
+    if left_out:
+        tell(
+            f"only the newest {rows.num_rows} rows: with {left_out} more they are over {MOST_BYTES // 2**20} MiB; "
+            "read the table to see all"
+        )
+    return list(rows.to_pylist())
+
+
+def newest_table(layout: Layout, name: str, limit: int, most_bytes: int | None) -> tuple[pa.Table, int]:
+    """The last rows as Arrow, and how many do not fit. Reads the newest files only, by their statistics."""
     table = resolve_name(name)
     found = open_stable(layout, name)
     if found is None or limit <= 0:
-        return []
+        return SCHEMAS[table].empty_table(), 0
     stamps = NEWEST_BY[table]
     live = [file for file in list_data_files(found[0]).values() if file.generation == found[1] or found[1] is None]
-    oldest = oldest_needed(live, stamps, limit)
-    since = None if oldest is None else pa.scalar(oldest, TIMESTAMP)
-    where = None if since is None else reduce(or_, [pc.field(stamp) >= since for stamp in stamps])
-    needed = {file.path: file.generation for file in files_since(live, stamps, oldest)}
-    rows = store.read_files(found[0], table, needed, where)
-    arrived = pc.max_element_wise(*[rows[stamp].cast(pa.int64()) for stamp in stamps])
-    order = pc.sort_indices(arrived)
-    return list(rows.take(order[max(0, rows.num_rows - limit) :]).to_pylist())
+    needed = files_since(live, stamps, oldest_needed(live, stamps, limit))
+    return read_newest(Folder.at(found[0].table_uri), table, needed, stamps, limit, most_bytes)

@@ -7,7 +7,7 @@ claimed the table, whatever it had already prepared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,7 +19,10 @@ from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id, 
 from switchyard.tables import files, store
 from switchyard.tables.folders import Folder
 from switchyard.tables.markers import Markers
+from switchyard.tables.pieces import FILE_BYTES, gather, scan_file
 from switchyard.tables.schemas import SCHEMAS
+
+FILE_ROWS = 2**20
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,21 @@ class TableWriter:
         self.refresh()
         return self.last_batch() >= batch_id
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a data file: the generation is the name of its folder."""
+        return pa.schema([field for field in SCHEMAS[self.name] if field.name != "generation"])
+
     def write(self, rows: pa.Table) -> AddAction:
-        names = [name for name in SCHEMAS[self.name].names if name != "generation"]
-        return files.write_file(self.folder, self.generation, rows.select(names))
+        return files.write_file(self.folder, self.generation, rows.select(self.schema.names))
+
+    def scan(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows of a data file, piece by piece."""
+        return scan_file(self.folder, path, self.schema, columns)
+
+    def write_all(self, pieces: Iterable[pa.Table]) -> list[AddAction]:
+        """Writes rows as they come into as many files as they need."""
+        return [self.write(rows) for rows in gather(pieces, FILE_ROWS, FILE_BYTES)]
 
     def commit(self, batch_id: int, revise: Callable[[DeltaTable], Revision]) -> int:
         """Commits a batch once and returns the table's version; a batch that is there already changes nothing."""

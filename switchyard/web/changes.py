@@ -19,13 +19,15 @@ from switchyard.tables.commits import Commit, FollowedTable, has_commit, read_co
 from switchyard.tables.names import ACTIVE_NAMES
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import Row
-from switchyard.web.live import LiveTables, Moment, read_new_rows
+from switchyard.web.cutting import cut_rows
+from switchyard.web.live import LiveTables, Moment, scan_new_rows
 
 SMALL = {"status": "status", "history": "swap_history", "logs": "logs", "progress": "progress"}
 """Kinds of events and the table whose new rows they bring."""
 MOST_ROWS = 1_000
 MOST_VERSIONS = 500
-KEPT_COMMITS = 2_000
+KEPT_ROWS = 20_000
+"""Rows of commits that stay in memory for other readers of the stream."""
 _POSITION = re.compile(r"[a-z_]+=-?\d{1,18}(,[a-z_]+=-?\d{1,18}){0,20}")
 
 
@@ -58,6 +60,7 @@ class Changes:
         self._lock = threading.Lock()
         self._tables = {name: FollowedTable(layout, name) for name in (*SMALL.values(), *ACTIVE_NAMES.values())}
         self._commits: OrderedDict[tuple[str, int], tuple[Commit, list[Row]]] = OrderedDict()
+        self._kept_rows = 0
 
     def now(self) -> dict[str, int]:
         position = {}
@@ -88,10 +91,10 @@ class Changes:
         return events, reached
 
     def _advance_small(self, table: str, reached: dict[str, int]) -> list[Row] | None:
-        """New rows of a small table; None when nobody can tell."""
+        """New rows of a small table, the first of many; None when nobody can tell."""
         rows: list[Row] = []
         followed = self._tables[table]
-        while (commit := self._read(followed, reached.get(table, -1) + 1)) is not None:
+        while len(rows) < MOST_ROWS and (commit := self._read(followed, reached.get(table, -1) + 1)) is not None:
             reached[table] = commit[0].version
             rows += commit[1]
         is_lost = reached.get(table, -1) >= 0 and not has_commit(followed.folder, reached[table])
@@ -113,7 +116,7 @@ class Changes:
         followed = self._tables[table]
         commits = [found for version in versions if (found := read_commit(followed.folder, version)) is not None]
         added = [file for commit in commits for file in commit.added if file.generation == generation]
-        count = sum(file.rows or 0 for file in added)
+        count = sum(MOST_ROWS + 1 if file.rows is None else file.rows for file in added)
         if count > MOST_ROWS:
             return [], count
         key = [name for name in SCHEMAS[table].names if name.lower().endswith(("partition", "offset"))]
@@ -134,12 +137,13 @@ class Changes:
         return None if commit is None else self._keep(followed, commit)
 
     def _keep(self, followed: FollowedTable, commit: Commit) -> tuple[Commit, list[Row]]:
-        found = (commit, read_new_rows(followed, commit))
+        rows = [row for part in scan_new_rows(followed, commit) for row in cut_rows(part).to_pylist()]
         with self._lock:
-            self._commits[(followed.name, commit.version)] = found
-            while len(self._commits) > KEPT_COMMITS:
-                self._commits.popitem(last=False)
-        return found
+            if self._commits.setdefault((followed.name, commit.version), (commit, rows))[1] is rows:
+                self._kept_rows += 1 + len(rows)
+            while self._kept_rows > KEPT_ROWS and len(self._commits) > 1:
+                self._kept_rows -= 1 + len(self._commits.popitem(last=False)[1][1])
+        return commit, rows
 
 
 def _big_position(moment: Moment) -> dict[str, int]:

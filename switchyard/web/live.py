@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from switchyard.layout import BIG_TABLES, Layout
-from switchyard.tables import store
 from switchyard.tables.commits import Commit, DataFile, FollowedTable
 from switchyard.tables.folders import Folder
-from switchyard.tables.names import WHOLE_NAMES, newest_rows, resolve_name
+from switchyard.tables.names import WHOLE_NAMES, newest_table, resolve_name
+from switchyard.tables.pieces import scan_file
 from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import Status
+from switchyard.web.cutting import cut_rows
 from switchyard.web.queries import WINDOW_ROWS
 
-KEPT_ROWS = {"swap_history": sys.maxsize}
-"""Of other small tables the newest are enough; what a request means follows from the whole history."""
+WHOLE = "swap_history"
+"""Of other small tables the newest rows are enough; what a request means follows from the whole history."""
+MOST_BYTES = 64 * 2**20
+APPENDED = frozenset(WHOLE_NAMES.values()) - {"status"}
+"""Rows are only added to these: a commit that also removes files has written old rows again."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class LiveTables:
         self.layout = layout
         self._lock = threading.RLock()
         self._small = {
-            name: SmallTable(layout, name, table, KEPT_ROWS.get(name, WINDOW_ROWS))
+            name: SmallTable(layout, name, table, sys.maxsize if name == WHOLE else WINDOW_ROWS)
             for name, table in WHOLE_NAMES.items()
         }
         self._big = {table: BigTable(layout, table) for table in BIG_TABLES}
@@ -93,11 +98,12 @@ class SmallTable:
         if self._followed.version == self._rows.version:
             return self._rows
         if commits is None or any(commit.removed and commit.has_new_rows for commit in commits):
-            found = newest_rows(self._layout, self._name, self._most)
-            rows = store.rows_to_arrow(self._table, found)
+            is_whole = self._name == WHOLE
+            rows, _ = newest_table(self._layout, self._name, self._most, None if is_whole else MOST_BYTES)
+            rows = rows if is_whole else cut_rows(rows)
         else:
-            fresh = [row for commit in commits for row in read_new_rows(self._followed, commit)]
-            rows = pa.concat_tables([self._rows.rows, store.rows_to_arrow(self._table, fresh)])
+            fresh = [part for commit in commits for part in scan_new_rows(self._followed, commit)]
+            rows = pa.concat_tables([self._rows.rows, *(fresh if self._name == WHOLE else map(cut_rows, fresh))])
             # Copied together now and then: a table of thousands of one-row pieces is slow to read.
             rows = rows.slice(max(0, rows.num_rows - self._most)).combine_chunks()
         self._rows = Rows(self._followed.version, rows)
@@ -132,8 +138,9 @@ class ProgressBoard:
         if commits is None:
             self._newest.clear()
         for commit in commits or []:
-            for row in read_new_rows(self._followed, commit):
-                self._note(Progress(**row))
+            for rows in scan_new_rows(self._followed, commit):
+                for row in rows.to_pylist():
+                    self._note(Progress(**row))
         if generation not in self._newest:
             found = newest_progress(self._layout, generation)
             if found is None:
@@ -147,13 +154,15 @@ class ProgressBoard:
             self._newest[row.generation] = row
 
 
-def read_new_rows(followed: FollowedTable, commit: Commit) -> list[store.Row]:
-    """The rows that a commit has brought; what only moved to another file is not new."""
-    if not commit.has_new_rows:
-        return []
-    rows: list[store.Row] = []
+def scan_new_rows(followed: FollowedTable, commit: Commit) -> Iterator[pa.Table]:
+    """The rows that a commit has brought, piece by piece; what only moved to another file is not new."""
+    if not commit.has_new_rows or (commit.removed and followed.name in APPENDED):
+        return
+    schema = SCHEMAS[followed.name]
     for file in commit.added:
-        found = store.read_file(followed.folder.as_filesystem(), file.path, followed.name)
-        partition = {} if file.generation is None else {"generation": file.generation}
-        rows += [row | partition for row in found]
-    return rows
+        for rows in scan_file(followed.folder, file.path, schema):
+            if file.generation is None:
+                yield rows
+                continue
+            generation = pa.repeat(pa.scalar(file.generation, pa.int64()), rows.num_rows)
+            yield rows.set_column(schema.get_field_index("generation"), schema.field("generation"), generation)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from switchyard.web.cutting import MOST_CHARACTERS, is_cut
+
 _RUN = re.compile(r"[^\s@\"'<>,;:(){}\[\]\\]*")
 # In JSON an @ may be written like this.
 _ESCAPED_AT = re.compile(r"\\u0040", re.IGNORECASE)
+_PART_OF_AT = re.compile(r"\\(?:u(?:0(?:04?)?)?)?$")
 HIDDEN = "(hidden)"
 
 
 def mask_text(text: str) -> str:
     """`ada.turing@example.org` becomes `a…@…`: enough to see that there is one. Takes time in line with the length."""
+    if is_cut(text):
+        # An address may stand where it was cut, without its @.
+        start, end = _PART_OF_AT.sub("", text[:MOST_CHARACTERS]), text[MOST_CHARACTERS:]
+        return mask_text(f"{start}@").removesuffix("…@…") + end
     parts = _ESCAPED_AT.sub("@", text).split("@")
     last = len(parts) - 1
     masked = []

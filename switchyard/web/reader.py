@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
+from switchyard.errors import InputError
 from switchyard.tables.commits import DataFile, files_since, oldest_needed
 from switchyard.tables.names import NEWEST_BY, resolve_name
+from switchyard.tables.pieces import scan_file
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import Row
+from switchyard.web.cutting import cut_in_sql
 from switchyard.web.live import Files, LiveTables, Rows
 from switchyard.web.queries import WINDOW_ROWS, Condition, Query, order, quote, where
 
 KEPT_QUERIES = 64
+KEPT_BYTES = 128 * 2**20
+"""What the best rows of all queries that are kept may take."""
+MEMORY = "1GB"
 _FILE = "__file"
 
 
@@ -54,6 +59,15 @@ class Reader:
         self._found: OrderedDict[Any, tuple[threading.Lock, list[Found]]] = OrderedDict()
 
     def page(self, name: str, query: Query) -> Page:
+        try:
+            return self._page(name, query)
+        except duckdb.OutOfMemoryException:
+            raise InputError(
+                f"the rows of {name} are too long to be looked through in {MEMORY}: use tail without filter and sort, "
+                "or read the table with Spark"
+            ) from None
+
+    def _page(self, name: str, query: Query) -> Page:
         table = resolve_name(name)
         source = self.live.read(name)
         if isinstance(source, Rows):
@@ -80,7 +94,7 @@ class Reader:
         with self._lock:
             lock, kept = self._found.setdefault(key, (threading.Lock(), []))
             self._found.move_to_end(key)
-            while len(self._found) > KEPT_QUERIES:
+            while len(self._found) > 1 and (len(self._found) > KEPT_QUERIES or self._kept_bytes() > KEPT_BYTES):
                 self._found.popitem(last=False)
         with lock:
             search = Search(self, table, source, condition, order(table, query.sort, NEWEST_BY[table]))
@@ -88,12 +102,17 @@ class Reader:
             kept[:] = [search.go_on(kept[0] if kept else None, is_plain)]
             return kept[0]
 
+    def _kept_bytes(self) -> int:
+        return sum(found.best.nbytes for _, kept in self._found.values() for found in kept)
+
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
             if self._database is None:
                 self._database = duckdb.connect(
                     config={
-                        "memory_limit": "1GB",
+                        "memory_limit": MEMORY,
+                        # What does not fit is refused; it would be written into the folder that the process is in.
+                        "temp_directory": "",
                         "autoinstall_known_extensions": "false",
                         "autoload_known_extensions": "false",
                     }
@@ -133,14 +152,14 @@ class Search:
     def _best(self, known: pa.Table | None, files: Sequence[DataFile]) -> pa.Table:
         names = SCHEMAS[self.table].names
         schema = SCHEMAS[self.table].append(pa.field(_FILE, pa.string()))
-        columns = ", ".join(map(quote, [*names, _FILE]))
+        columns, cut = ", ".join(map(quote, [*names, _FILE])), cut_in_sql(self.table, [*names, _FILE])
         parts, parameters = [], []
         with self.reader._cursor() as cursor:
             if known is not None and known.num_rows:
                 cursor.register("known", known)
                 parts.append(f"select {columns} from known")
             if files:
-                parts.append(f"select {columns} from {self._scan(cursor, files)} where {self.condition.sql}")
+                parts.append(f"select {cut} from {self._scan(cursor, files)} where {self.condition.sql}")
                 parameters = list(self.condition.parameters)
             if not parts:
                 return schema.empty_table()
@@ -164,15 +183,24 @@ class Search:
     def _scan(self, cursor: duckdb.DuckDBPyConnection, files: Iterable[DataFile]) -> str:
         """A relation with the columns of the table, and the file of each row."""
         folder = self.source.folder
-        paths = [folder.full(file.path) for file in files]
         names = [name for name in SCHEMAS[self.table].names if name != "generation"]
         columns = f"{int(self.source.generation or 0)}::bigint as generation, {', '.join(map(quote, names))}"
-        if folder.is_local:
-            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+        if folder.is_local and self.table != "rejects":
+            listed = ", ".join("'" + folder.full(file.path).replace("'", "''") + "'" for file in files)
             file = f"substr(filename, {len(folder.path) + 2}) as {_FILE}"
             return f"(select {columns}, {file} from read_parquet([{listed}], filename=true, hive_partitioning=false))"
-        dataset = ds.dataset(paths, schema=SCHEMAS[self.table], filesystem=folder.filesystem, format="parquet")
-        # Batch by batch: DuckDB's own way to a bucket is an extension that would have to be fetched.
-        cursor.register("dataset", dataset.scanner([*names, "__filename"]).to_reader())
-        file = f"substr(__filename, {len(folder.path) + 2}) as {_FILE}"
-        return f"(select {columns}, {file} from dataset)"
+        # DuckDB's own way to a bucket is an extension that would have to be fetched, and it takes 2,048 rows at a time,
+        # which are gigabytes where values are long.
+        cursor.register("pieces", self._read(files))
+        return f"(select {columns}, {_FILE} from pieces)"
+
+    def _read(self, files: Iterable[DataFile]) -> pa.RecordBatchReader:
+        schema = SCHEMAS[self.table].append(pa.field(_FILE, pa.string()))
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for file in files:
+                for rows in scan_file(self.source.folder, file.path, SCHEMAS[self.table]):
+                    path = pa.repeat(pa.scalar(file.path), rows.num_rows)
+                    yield from rows.append_column(schema.field(_FILE), path).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, read())

@@ -1,0 +1,115 @@
+"""The newest rows of some files, without holding more of them than are wanted.
+
+The times of all rows are read first, which finds the places of the newest; then only these rows are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from switchyard.tables.commits import DataFile
+from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import scan_file
+from switchyard.tables.schemas import PARTITIONED, SCHEMAS
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+ROW_BYTES = 64
+"""What a row takes beside its text."""
+NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Places:
+    """Rows, the newest last: when each arrived, in which file it is, and which row of this file it is."""
+
+    arrived: Numbers
+    file: Numbers
+    row: Numbers
+
+    def merge(self, arrived: Numbers, file: int, first_row: int, limit: int) -> Places:
+        """With the rows of one more piece; of rows that arrived together the later ones of the file stay."""
+        is_full = len(self.arrived) >= limit
+        new = np.flatnonzero(arrived >= self.arrived[0]) if is_full else np.arange(len(arrived))
+        if len(new) == 0:
+            return self
+        everything = np.concatenate([self.arrived, arrived[new]])
+        order = np.argsort(everything, kind="stable")[-limit:]
+        files = np.concatenate([self.file, np.full(len(new), file)])
+        rows = np.concatenate([self.row, new + first_row])
+        return Places(everything[order], files[order], rows[order])
+
+
+def read_newest(
+    folder: Folder, name: str, live: Sequence[DataFile], stamps: Sequence[str], limit: int, most_bytes: int | None
+) -> tuple[pa.Table, int]:
+    """The newest rows of some files, newest last, and how many were left out because of their size."""
+    places = find_newest(folder, name, live, stamps, limit)
+    found: list[pa.Table] = []
+    ranks: list[Numbers] = []
+    for number, file in enumerate(live):
+        mine = np.flatnonzero(places.file == number)
+        mine = mine[np.argsort(places.row[mine])]
+        for rank, rows in _take(folder, name, file, places.row[mine]):
+            found, ranks = [*found, rows], [*ranks, mine[rank]]
+            if most_bytes is not None and sum(part.nbytes for part in found) > 2 * most_bytes:
+                found, ranks = _fit(found, ranks, most_bytes)
+    if not found:
+        return SCHEMAS[name].empty_table(), 0
+    found, ranks = _fit(found, ranks, most_bytes)
+    return found[0], len(places.row) - found[0].num_rows
+
+
+def find_newest(folder: Folder, name: str, live: Sequence[DataFile], stamps: Sequence[str], limit: int) -> Places:
+    none = np.empty(0, np.int64)
+    places = Places(none, none, none)
+    for number, file in enumerate(live):
+        first_row = 0
+        for piece in scan_file(folder, file.path, SCHEMAS[name], stamps):
+            latest = pc.max_element_wise(*[piece[stamp].cast(pa.int64()) for stamp in stamps])
+            arrived = latest.fill_null(NEVER).to_numpy()
+            places = places.merge(arrived, number, first_row, limit)
+            first_row += piece.num_rows
+    return places
+
+
+def _take(folder: Folder, name: str, file: DataFile, wanted: Numbers) -> Any:
+    """The wanted rows of a file, given in order: pieces of these with their numbers in `wanted`."""
+    schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation" or name not in PARTITIONED])
+    first = 0
+    for piece in scan_file(folder, file.path, schema) if len(wanted) else ():
+        low, high = np.searchsorted(wanted, [first, first + piece.num_rows])
+        if high > low:
+            rows = piece.take(pa.array(wanted[low:high] - first))
+            if name in PARTITIONED:
+                rows = rows.append_column("generation", pa.repeat(pa.scalar(file.generation, pa.int64()), len(rows)))
+            yield np.arange(low, high), rows.select(SCHEMAS[name].names).cast(SCHEMAS[name])
+        first += piece.num_rows
+        if high == len(wanted):
+            return
+
+
+def _fit(found: list[pa.Table], ranks: list[Numbers], most_bytes: int | None) -> tuple[list[pa.Table], list[Numbers]]:
+    """Of some rows the newest that fit, one at least, in order."""
+    rank = np.concatenate(ranks)
+    order = np.argsort(rank)
+    rows = pa.concat_tables(found).take(pa.array(order))
+    if most_bytes is None:
+        return [rows], [rank[order]]
+    fitting = np.searchsorted(np.cumsum(measure_rows(rows)[::-1]), most_bytes, side="right")
+    first = max(0, rows.num_rows - max(1, int(fitting)))
+    return [rows.slice(first).combine_chunks()], [rank[order][first:]]
+
+
+def measure_rows(rows: pa.Table) -> Numbers:
+    """About the bytes of each row."""
+    sizes = np.full(rows.num_rows, ROW_BYTES, np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type):
+            sizes += pc.binary_length(column).fill_null(0).to_numpy()
+    return sizes

@@ -1,0 +1,68 @@
+"""Data files read piece by piece, so that memory does not grow with a file, whatever wrote it.
+
+Arrow's own scanner of datasets decodes whole row groups, and one that Spark wrote may hold millions of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from switchyard.tables.folders import Folder
+
+PIECE_ROWS = 64 * 1024
+PIECE_BYTES = 16 * 2**20
+FILE_BYTES = 64 * 2**20
+"""What is held in memory until it is written as one file: some 16 MB on disk."""
+
+BUFFER_BYTES = 2 * 2**20
+"""Read ahead in each column: few requests in a bucket."""
+DECODED_ROWS = 1024
+DECODED_RAW_ROWS = 128
+"""A repeated value takes no room in a file and all its room in memory: so many rows are decoded before it is looked."""
+
+
+def scan_file(folder: Folder, path: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of a file in order, in pieces of bounded size; columns that it was written without are null."""
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    with folder.filesystem.open_input_file(folder.full(path)) as source:
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        yield from gather((conform(rows, wanted) for rows in _decode(file, wanted)), PIECE_ROWS, PIECE_BYTES)
+
+
+def _decode(file: pq.ParquetFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    names = file.schema_arrow.names
+    # Rows are counted by a column that is there, also where none of the wanted is.
+    present = [name for name in names if name in wanted.names] or names[:1]
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        sizes = [group.column(place).total_uncompressed_size for place in range(group.num_columns)]
+        width = sum(size for size, name in zip(sizes, names, strict=True) if name in present)
+        fitting = PIECE_BYTES * max(1, group.num_rows) // max(1, width)
+        rows = max(1, min(DECODED_RAW_ROWS if "value" in present else DECODED_ROWS, fitting))
+        yield from file.iter_batches(rows, row_groups=[number], columns=present, use_threads=False)
+
+
+def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns of a schema and its types; a column that is not there is null."""
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def gather(pieces: Iterable[pa.Table], most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
+    """The same rows in fewer pieces: each grows until it has so many rows or bytes."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    for piece in pieces:
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+        if rows >= most_rows or size >= most_bytes:
+            yield pa.concat_tables(held).combine_chunks()
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.concat_tables(held).combine_chunks()
