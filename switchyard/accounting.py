@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
-from switchyard.gaps import Gap, find_gaps, find_unsettled, take_first
-from switchyard.generations import GenerationSpec, load_spec
+from switchyard.gaps import Gap, Stored, find_gaps, find_unsettled, take_first
+from switchyard.generations import load_spec
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.probe import probe_gaps
-from switchyard.layout import Layout
-from switchyard.offsets import count_records, from_json
+from switchyard.offsets import count_records
 from switchyard.settings import Settings
+from switchyard.swaps import Ledger
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.progress import Progress, batches, newest_progress
+from switchyard.tables.chain import read_chain
+from switchyard.tables.compaction import LiveFile, list_files
+from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import scan_files
+from switchyard.tables.progress import newest_progress
+from switchyard.tables.schemas import CONTROL_RAW
 
 MOST_PROBED = 20_000
 MOST_NAMED = 5
@@ -40,9 +45,9 @@ def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> Finding
     progress = None if generation is None else newest_progress(layout, generation)
     if spec is None or progress is None:
         return Finding(True, "no generation is active, so there is nothing to account for")
-    read = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]
-    ends = from_json(read[-1].endOffsets) if read else spec.startOffsets
-    gaps = find_gaps(spec.startOffsets, ends, _stored(layout, spec, progress))
+    ends = read_chain(layout, spec.generation, progress.batchId).end or spec.startOffsets
+    tables = [store.open_version(layout, name, progress.version_of(name)) for name in ("users", "accounts", "rejects")]
+    gaps = find_gaps(spec.startOffsets, ends, lambda spans: _scan_places(tables, spec.generation, spans))
     return _judge(kafka, gaps, f"the {count_records(spec.startOffsets, ends)} offsets of generation {spec.generation}")
 
 
@@ -50,44 +55,76 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Findin
     """Every message of the control topic up to the committed offsets is kept, and has an outcome or is under way."""
     layout, topic = settings.layout, settings.control_topic
     # The messages first: one that is stored while this looks must not be missed in an older ledger.
-    messages = store.read_rows(layout, "control_raw")
+    table = store.open_table(layout, "control_raw")
     with control_topic(kafka, topic) as control:
         ends = {topic: control.committed_offsets()}
-    unsettled = find_unsettled(messages, DeltaBook(layout).ledger())
-    if unsettled:
-        named = ", ".join(unsettled[:MOST_NAMED])
-        return Finding(False, f"{len(unsettled)} control messages have no outcome, the first: {named}")
-    places = store.read_arrow(layout, "control_raw", columns=_PLACE)
-    stored = _positions(places.filter(pc.equal(places["topic"], topic)))
-    starts = {
-        topic: {p: int(stored[topic, p].min()) if (topic, p) in stored else end for p, end in ends[topic].items()}
-    }
-    finding = _judge(kafka, find_gaps(starts, ends, stored), f"the {len(messages)} control messages")
+    kept = _look_through(table, topic, DeltaBook(layout).ledger())
+    if kept.unsettled:
+        named = ", ".join(kept.first_unsettled)
+        return Finding(False, f"{kept.unsettled} control messages have no outcome, the first: {named}")
+    starts = {topic: {partition: kept.firsts.get(partition, end) for partition, end in ends[topic].items()}}
+    gaps = find_gaps(starts, ends, lambda spans: _scan_places([table], None, spans))
+    finding = _judge(kafka, gaps, f"the {kept.count} control messages")
     return finding if not finding.is_clean else Finding(True, f"{finding.text}; each is settled or under way")
 
 
-def _stored(layout: Layout, spec: GenerationSpec, progress: Progress) -> dict[tuple[str, int], Any]:
-    tables = []
-    for name in ("users", "accounts", "rejects"):
-        table = store.open_version(layout, name, progress.version_of(name))
-        tables.append(store.read_snapshot(table, name, generation=spec.generation, columns=_PLACE))
-    return _positions(pa.concat_tables(tables))
+@dataclass
+class Messages:
+    """What the kept control messages are asked for."""
+
+    count: int = 0
+    unsettled: int = 0
+    first_unsettled: list[str] = field(default_factory=list)
+    firsts: dict[int, int] = field(default_factory=dict)
+    """The first offset of each partition of the control topic."""
 
 
-def _positions(places: pa.Table) -> dict[tuple[str, int], Any]:
-    kinds = places.group_by(["topic", "partition"]).aggregate([("offset", "list")])
-    return {
-        (row["topic"], row["partition"]): np.asarray(offsets.values, np.int64)
-        for row, offsets in zip(kinds.select(["topic", "partition"]).to_pylist(), kinds["offset_list"], strict=True)
-    }
+def _look_through(table: DeltaTable, topic: str, ledger: Ledger) -> Messages:
+    kept = Messages()
+    live = {file.path: file.rows for file in list_files(table, None)}
+    for piece in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW):
+        rows = piece.to_pylist()
+        unsettled = find_unsettled(rows, ledger)
+        kept.count += len(rows)
+        kept.unsettled += len(unsettled)
+        kept.first_unsettled = [*kept.first_unsettled, *unsettled][:MOST_NAMED]
+        for row in rows:
+            if row["topic"] == topic:
+                kept.firsts[row["partition"]] = min(row["offset"], kept.firsts.get(row["partition"], row["offset"]))
+    return kept
 
 
-def _judge(kafka: Mapping[str, str], gaps: list[Gap], what: str) -> Finding:
-    if not gaps:
+def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: list[Gap]) -> Iterator[Stored]:
+    """Where the stored records of some spans lie, from the files that may hold one of them."""
+    for table in tables:
+        live = {file.path: file.rows for file in list_files(table, generation) if _may_hold(file, spans)}
+        for rows in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW, _PLACE):
+            yield from _split(rows)
+
+
+def _may_hold(file: LiveFile, spans: list[Gap]) -> bool:
+    is_known = file.offsets != (0, 0)
+    return not is_known or any(
+        file.partitions[0] <= span.partition <= file.partitions[1]
+        and file.offsets[0] < span.end
+        and file.offsets[1] >= span.first
+        for span in spans
+    )
+
+
+def _split(rows: pa.Table) -> Iterator[Stored]:
+    partitions, offsets = (rows[name].to_numpy() for name in ("partition", "offset"))
+    for topic in pc.unique(rows["topic"]).to_pylist():
+        is_there = pc.equal(rows["topic"], topic).to_numpy()
+        for partition in np.unique(partitions[is_there]).tolist():
+            yield topic, partition, offsets[is_there & (partitions == partition)]
+
+
+def _judge(kafka: Mapping[str, str], gaps: Iterable[Gap], what: str) -> Finding:
+    looked_at, size = take_first(gaps, MOST_PROBED)
+    if not size:
         return Finding(True, f"{what} are all stored")
-    looked_at = take_first(gaps, MOST_PROBED)
     probed = probe_gaps(kafka, looked_at)
-    size = sum(gap.size for gap in gaps)
     text = f"of {what}, {size} are not stored"
     if probed.lost:
         named = ", ".join(f"{topic}-{partition}-{offset}" for topic, partition, offset in probed.lost[:MOST_NAMED])

@@ -6,7 +6,6 @@ It also accounts for every consumed record: each is in users, accounts or reject
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,10 +20,11 @@ from switchyard.generations import GenerationSpec, load_spec
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from switchyard.layout import Layout
 from switchyard.object_store import to_hadoop
-from switchyard.offsets import count_records, from_json
+from switchyard.offsets import count_records
 from switchyard.settings import Settings
 from switchyard.tables import store
-from switchyard.tables.progress import Progress, batches, newest_progress
+from switchyard.tables.chain import Chain, read_chain
+from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 
@@ -80,8 +80,7 @@ def audit_generation(
     expected = JOINS[spec.joinType](tables["users"], tables["accounts"], spec.stateRetention)
     compared, missing, extra, samples = compare_rows(expected, tables["joined"])
     stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
-    seen = [row for row in batches(layout, spec.generation) if row.batchId <= progress.batchId]
-    unaccounted, holes = _account(spec, stored, seen)
+    unaccounted, holes = _account(spec, stored, read_chain(layout, spec.generation, progress.batchId))
     return Audit(
         generation=spec.generation,
         rowsCompared=compared,
@@ -143,21 +142,11 @@ def compare_rows(
     return compared or 0, missing or 0, extra or 0, [row.asDict() for row in differing]
 
 
-def _account(spec: GenerationSpec, stored: dict[str, DataFrame], seen: list[Progress]) -> tuple[int, int]:
+def _account(spec: GenerationSpec, stored: dict[str, DataFrame], seen: Chain) -> tuple[int, int]:
     positions = [frame.select("topic", "partition", "offset") for frame in stored.values()]
     every = positions[0].union(positions[1]).union(positions[2])
     count, distinct = every.agg(F.count("*"), F.countDistinct("topic", "partition", "offset")).collect()[0]
-    tombstones = sum(row.tombstones for row in seen)
-    consumed = sum(row.inputRows for row in seen)
-    unaccounted = abs(consumed - tombstones - count) + (count - distinct) + _broken_links(spec, seen)
-    spanned = count_records(spec.startOffsets, from_json(seen[-1].endOffsets)) if seen else 0
-    return unaccounted, spanned - consumed
-
-
-def _broken_links(spec: GenerationSpec, seen: list[Progress]) -> int:
-    """How many batches do not begin where the one before ended; a partition that is new begins at 0."""
-    if not seen:
-        return 0
-    ends = [spec.startOffsets, *(from_json(row.endOffsets) for row in seen)]
-    broken = Counter(from_json(row.startOffsets) != end for row, end in zip(seen, ends[:-1], strict=True))
-    return broken[True]
+    breaks = seen.breaks + (seen.start is not None and seen.start != spec.startOffsets)
+    unaccounted = abs(seen.inputRows - seen.tombstones - count) + (count - distinct) + breaks
+    spanned = 0 if seen.end is None else count_records(spec.startOffsets, seen.end)
+    return unaccounted, spanned - seen.inputRows

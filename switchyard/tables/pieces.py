@@ -5,9 +5,10 @@ Arrow's own scanner of datasets decodes whole row groups, and one that Spark wro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from switchyard.tables.folders import Folder
@@ -23,6 +24,8 @@ DECODED_ROWS = 1024
 DECODED_RAW_ROWS = 128
 """A repeated value takes no room in a file and all its room in memory: so many rows are decoded before it is looked."""
 
+SIDE_BY_SIDE = 32
+
 
 def scan_file(folder: Folder, path: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """The rows of a file in order, in pieces of bounded size; columns that it was written without are null."""
@@ -30,6 +33,27 @@ def scan_file(folder: Folder, path: str, schema: pa.Schema, columns: Sequence[st
     with folder.filesystem.open_input_file(folder.full(path)) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES)
         yield from gather((conform(rows, wanted) for rows in _decode(file, wanted)), PIECE_ROWS, PIECE_BYTES)
+
+
+def scan_files(
+    folder: Folder, rows_in: Mapping[str, int | None], schema: pa.Schema, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """The rows of many files, given with the number of rows in each: those of a row or two are opened side by side."""
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    most = _most_rows(wanted.names)
+    few = most // SIDE_BY_SIDE
+    small = [path for path, rows in rows_in.items() if rows is not None and rows <= few]
+    for first in range(0, len(small), SIDE_BY_SIDE):
+        paths = [folder.full(path) for path in small[first : first + SIDE_BY_SIDE]]
+        dataset = ds.dataset(paths, schema=schema, filesystem=folder.filesystem, format="parquet")
+        yield dataset.to_table(wanted.names)
+    for path, rows in rows_in.items():
+        if rows is None or rows > few:
+            yield from scan_file(folder, path, schema, columns)
+
+
+def _most_rows(names: Collection[str]) -> int:
+    return DECODED_RAW_ROWS if "value" in names else DECODED_ROWS
 
 
 def _decode(file: pq.ParquetFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -41,7 +65,7 @@ def _decode(file: pq.ParquetFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]
         sizes = [group.column(place).total_uncompressed_size for place in range(group.num_columns)]
         width = sum(size for size, name in zip(sizes, names, strict=True) if name in present)
         fitting = PIECE_BYTES * max(1, group.num_rows) // max(1, width)
-        rows = max(1, min(DECODED_RAW_ROWS if "value" in present else DECODED_ROWS, fitting))
+        rows = max(1, min(_most_rows(present), fitting))
         yield from file.iter_batches(rows, row_groups=[number], columns=present, use_threads=False)
 
 
