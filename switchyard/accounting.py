@@ -81,7 +81,7 @@ class Messages:
 
 def _look_through(table: DeltaTable, topic: str, ledger: Ledger) -> Messages:
     kept = Messages()
-    live = {file.path: file.rows for file in list_files(table, None)}
+    live = {file.path: file.rows or None for file in list_files(table, None)}
     for piece in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW):
         rows = piece.to_pylist()
         unsettled = find_unsettled(rows, ledger)
@@ -97,7 +97,7 @@ def _look_through(table: DeltaTable, topic: str, ledger: Ledger) -> Messages:
 def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: list[Gap]) -> Iterator[Stored]:
     """Where the stored records of some spans lie, from the files that may hold one of them."""
     for table in tables:
-        live = {file.path: file.rows for file in list_files(table, generation) if _may_hold(file, spans)}
+        live = {file.path: file.rows or None for file in list_files(table, generation) if _may_hold(file, spans)}
         for rows in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW, _PLACE):
             yield from _split(rows)
 

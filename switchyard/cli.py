@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -356,7 +357,7 @@ def _show_newest(settings: Settings, name: str, options: argparse.Namespace, lin
     if options.follow and options.json:
         raise InputError("--follow has no end and --json is one document: use one of them")
     looked_at = max(options.limit, FOLLOW_ROWS) if options.follow else options.limit
-    rows = newest_rows(settings.layout, name, looked_at)
+    rows = newest_rows(settings.layout, name, looked_at, _tell_on_stderr)
     if options.json:
         print_json(rows)
         return 0
@@ -417,8 +418,9 @@ def _run_job(settings: Settings, job: str, arguments: list[str], name: str) -> t
 
 
 def _last_error(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if " ERROR " in line]
-    return lines[-1].partition(" ERROR ")[2] if lines else "no reason was given"
+    with log.open(errors="replace") as lines:
+        last = deque((line.rstrip("\n") for line in lines if " ERROR " in line), maxlen=1)
+    return last[0].partition(" ERROR ")[2] if last else "no reason was given"
 
 
 def run_forget(settings: Settings, options: argparse.Namespace) -> int:

@@ -69,8 +69,8 @@ def keep_record(layout: Layout, record: ControlRecord) -> None:
     }
 
     def decide(table: DeltaTable) -> store.Change | None:
-        present = store.read_snapshot(table, "control_raw", where=_place(record)).to_pylist()
-        return None if any(there["ts"] == record.ts for there in present) else store.Change(rows=[row])
+        present = store.read_snapshot(table, "control_raw", where=_place(record), columns=["ts"])
+        return None if record.ts in present["ts"].to_pylist() else store.Change(rows=[row])
 
     store.transact(layout, "control_raw", decide)
 
@@ -78,8 +78,8 @@ def keep_record(layout: Layout, record: ControlRecord) -> None:
 def record_id(layout: Layout, record: ControlRecord) -> str:
     """The swap id of a message without an id of its own: its place, and its time if the topic was created anew."""
     place = f"{record.topic}-{record.partition}-{record.offset}"
-    there = store.read_rows(layout, "control_raw", where=_place(record))
-    is_only = all(row["ts"] == record.ts for row in there)
+    there = store.read_arrow(layout, "control_raw", where=_place(record), columns=["ts"])
+    is_only = set(there["ts"].to_pylist()) <= {record.ts}
     return place if is_only else f"{place}-{round(record.ts.timestamp() * 1000)}"
 
 

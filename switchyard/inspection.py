@@ -16,7 +16,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.local.drivers import list_drivers, list_spares
 from switchyard.settings import Settings
 from switchyard.tables import store
-from switchyard.tables.audits import newest_audit
+from switchyard.tables.audits import ASKED, newest_audit
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, recent_rows
 
@@ -69,7 +69,8 @@ def see_drivers(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> S
 
 
 def see_audit(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    rows = store.read_rows(settings.layout, "audits", where=pc.field("generation") == sight.standing.generation)
+    mine = pc.field("generation") == sight.standing.generation
+    rows = store.read_rows(settings.layout, "audits", where=mine, columns=list(ASKED))
     return replace(sight, audit=newest_audit(rows))
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from switchyard.health import LastAudit
 from switchyard.tables.store import Row
 
+ASKED = ("at", "generation", "missing", "extra", "unaccounted")
+
 
 def newest_audit(rows: Iterable[Row]) -> LastAudit | None:
     last = max(rows, key=lambda row: row["at"], default=None)
     if last is None:
         return None
-    differences = sum(last[name] or 0 for name in ("missing", "extra", "unaccounted"))
+    differences = sum(last[name] or 0 for name in ASKED[2:])
     return LastAudit(last["at"], last["generation"], differences)

@@ -6,6 +6,8 @@ stands for a chain without a break: it begins where the first began and has the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,44 +18,86 @@ import pyarrow.compute as pc
 from switchyard.tables.schemas import TIMESTAMP
 
 SUMS = ("inputRows", "rejectedRows", "tombstones")
+KNOWN_BY = ("attempt", "batchId", "at", "startOffsets")
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 LARGEST = ("rowsPerSecond", "batchMs")
 
 
-def fold_progress(rows: pa.Table, before: datetime) -> pa.Table:
-    """The rows of one generation, with all that is older than a moment made short; sorted by time."""
+@dataclass(frozen=True)
+class Known:
+    """What all rows of a generation say that some of them cannot."""
+
+    batches: Numbers
+    """The batches that were reported, and how often each."""
+    times: Numbers
+    newest: tuple[int, int]
+    """Attempt and time of the last row of the newest attempt: it says where the generation stands."""
+
+
+def know_progress(pieces: Iterable[pa.Table]) -> Known:
+    """Needs only the columns KNOWN_BY."""
+    ids, newest = [np.empty(0, np.int64)], (-1, 0)
+    for rows in pieces:
+        attempts, at = rows["attempt"].to_numpy(), rows["at"].cast(pa.int64()).to_numpy()
+        if len(attempts):
+            newest = max(newest, (int(attempts.max()), int(at[attempts == attempts.max()].max())))
+        ids.append(rows.filter(pc.is_valid(rows["startOffsets"]))["batchId"].to_numpy())
+    batches, times = np.unique(np.concatenate(ids), return_counts=True)
+    return Known(batches, times, newest)
+
+
+def fold_progress(rows: pa.Table, before: datetime, known: Known | None = None) -> pa.Table:
+    """Rows of one generation, with all that is older than a moment made short; sorted by time.
+
+    `known` is needed when these are not all rows of the generation.
+    """
     rows = rows.sort_by([("at", "ascending")])
     if rows.num_rows == 0:
         return rows
+    known = known or know_progress([rows])
     is_old = pc.less(rows["at"], pa.scalar(before, TIMESTAMP))
     is_batch = pc.is_valid(rows["startOffsets"])
-    batches = rows.filter(is_batch)
     recent = rows.filter(pc.invert(is_old))
     again = recent.filter(pc.is_valid(recent["startOffsets"]))["batchId"]
-    # A resumed generation may report its last batch once more: that one must not hold the sums of others.
-    last = pc.max(batches["batchId"])
     old = rows.filter(pc.and_(is_old, is_batch))
-    old = old.filter(pc.invert(pc.is_in(old["batchId"], again.combine_chunks())))
-    is_last = pc.equal(old["batchId"], last)
-    heartbeat = rows.filter(pc.and_(pc.and_(is_old, pc.invert(is_batch)), pa.array(_is_newest(rows))))
-    folded = [fold_batches(old.filter(pc.invert(is_last))), fold_batches(old.filter(is_last))]
+    is_elsewhere = _is_elsewhere(rows.filter(is_batch)["batchId"], old["batchId"], known)
+    is_again = pc.is_in(old["batchId"], again.combine_chunks())
+    # A resumed generation may report its last batch once more: that one must not hold the sums of others.
+    is_last = pc.equal(old["batchId"], pa.scalar(known.batches.max(initial=-1)))
+    is_apart = pc.or_(is_last, is_elsewhere)
+    heartbeat = rows.filter(pc.and_(pc.and_(is_old, pc.invert(is_batch)), pa.array(_is_newest(rows, known))))
+    chain = old.filter(pc.invert(pc.or_(is_again, is_apart)))
+    folded = [fold_batches(chain), keep_last(old.filter(pc.and_(is_apart, pc.invert(is_again))))]
     return pa.concat_tables([*folded, heartbeat, recent]).sort_by([("at", "ascending")])
 
 
-def _is_newest(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Marks the last row of the newest attempt: it says where the generation stands."""
-    attempts = rows["attempt"].to_numpy()
-    mark = np.zeros(len(attempts), dtype=bool)
-    mark[np.flatnonzero(attempts == attempts.max())[-1]] = True
-    return mark
+def _is_elsewhere(here: pa.ChunkedArray, asked: pa.ChunkedArray, known: Known) -> pa.Array:
+    """Whether a batch was also reported in rows that are not here: then its last report counts, wherever it is."""
+    batches, times = np.unique(here.to_numpy(), return_counts=True)
+    all_times = known.times[np.searchsorted(known.batches, batches)]
+    return pa.array(np.isin(asked.to_numpy(), batches[all_times > times]))
+
+
+def _is_newest(rows: pa.Table, known: Known) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Marks the last row of the newest attempt, if it is among these."""
+    attempts, at = rows["attempt"].to_numpy(), rows["at"].cast(pa.int64()).to_numpy()
+    mark = (attempts == known.newest[0]) & (at == known.newest[1])
+    mark[np.flatnonzero(mark)[:-1]] = False
+    return np.asarray(mark)
+
+
+def keep_last(batches: pa.Table) -> pa.Table:
+    """One row for each batch, as last reported, in order."""
+    ordered = batches.sort_by([("batchId", "ascending"), ("at", "ascending")])
+    ids = ordered["batchId"].to_numpy()
+    return ordered.filter(pa.array(np.append(ids[1:] != ids[:-1], True)[: len(ids)]))
 
 
 def fold_batches(batches: pa.Table) -> pa.Table:
     """One row for each unbroken chain of batches; a batch that was reported twice counts once, as last reported."""
     if batches.num_rows == 0:
         return batches
-    ordered = batches.sort_by([("batchId", "ascending"), ("at", "ascending")])
-    ids = ordered["batchId"].to_numpy()
-    ordered = ordered.filter(pa.array(np.append(ids[1:] != ids[:-1], True)))
+    ordered = keep_last(batches)
     starts, ends = ordered["startOffsets"].to_pylist(), ordered["endOffsets"].to_pylist()
     is_first = np.array([True] + [start != end for start, end in zip(starts[1:], ends[:-1], strict=True)])
     firsts = np.flatnonzero(is_first)

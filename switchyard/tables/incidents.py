@@ -10,10 +10,24 @@ from switchyard.health import Level
 from switchyard.incidents import Incident, Stage
 from switchyard.layout import Layout
 from switchyard.tables import store
+from switchyard.tables.commits import list_data_files
+from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import scan_files
+from switchyard.tables.schemas import INCIDENTS
 
 
 def read_incidents(layout: Layout) -> list[Incident]:
-    return [incident_of(row) for row in store.read_rows(layout, "incidents")]
+    """Of each check the last row and the last that was raised: what is open, and since when."""
+    if not store.has_table(layout, "incidents"):
+        return []
+    table = store.open_table(layout, "incidents")
+    live = {file.path: file.rows for file in list_data_files(table).values()}
+    last: dict[tuple[str, bool], Incident] = {}
+    for piece in scan_files(Folder.at(table.table_uri), live, INCIDENTS):
+        for incident in map(incident_of, piece.to_pylist()):
+            for key in {(incident.check, False), (incident.check, incident.stage is Stage.RAISED)}:
+                last[key] = max(last.get(key, incident), incident, key=lambda one: one.at)
+    return list(dict.fromkeys(last.values()))
 
 
 def keep_incidents(layout: Layout, incidents: Sequence[Incident]) -> None:

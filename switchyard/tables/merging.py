@@ -18,11 +18,15 @@ from switchyard.layout import Layout
 from switchyard.tables import files
 from switchyard.tables.compaction import LiveFile, list_files, replace_files
 from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import gather, scan_files
 from switchyard.tables.schemas import SCHEMAS
 
 FAN_IN = 32
 SMALLEST_BYTES = 128 * 1024
 """Up to here files are of one level: that of a single batch."""
+MOST_ROWS = 2**22
+MOST_BYTES = 192 * 2**20
+"""What is sorted in memory at once."""
 
 
 def level_of(size: int) -> int:
@@ -69,15 +73,18 @@ def merge_small(
     merged = 0
     for group in choose_merges(list_files(table, generation, side), most_bytes):
         folder = Folder.at(layout.table(name))
-        added = files.write_file(folder, generation, _read(folder, name, group, key), data_change=False)
-        if replace_files(layout, name, generation, group, [added]):
+        added = [files.write_file(folder, generation, rows, False) for rows in _read(folder, name, group, key)]
+        if replace_files(layout, name, generation, group, added):
             merged += len(group)
         else:
-            folder.delete_file(added.path)
+            for file in added:
+                folder.delete_file(file.path)
     return merged
 
 
-def _read(folder: Folder, name: str, group: Sequence[LiveFile], key: Sequence[str]) -> pa.Table:
+def _read(folder: Folder, name: str, group: Sequence[LiveFile], key: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of a group, sorted; in several parts only where they are far larger in memory than on disk."""
     schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation"])
-    rows = pa.concat_tables([folder.read(file.path).select(schema.names).cast(schema) for file in group])
-    return rows.sort_by([(column, "ascending") for column in key])
+    pieces = scan_files(folder, {file.path: file.rows for file in group}, schema)
+    for rows in gather(pieces, MOST_ROWS, MOST_BYTES):
+        yield rows.sort_by([(column, "ascending") for column in key])

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from switchyard.layout import BIG_TABLES, Layout, batch_app_id, forgotten_app_id
 from switchyard.tables import store
+from switchyard.tables.commits import list_data_files
+from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import scan_files
 from switchyard.tables.progress import newest_progress, repeat_row, report
+from switchyard.tables.schemas import PROGRESS
 
 TICK = timedelta(microseconds=1)
 
@@ -28,11 +32,15 @@ def read_pins(layout: Layout, generations: Collection[int], since: datetime) -> 
 
 def last_batches(layout: Layout, generations: Collection[int]) -> dict[int, datetime | None]:
     """When each generation last reported a batch; None when it has not yet."""
-    is_batch = pc.field("generation").isin(list(generations)) & pc.field("startOffsets").is_valid()
-    rows = store.read_arrow(layout, "progress", where=is_batch, columns=["generation", "at"])
-    latest = pa.table(rows).group_by("generation").aggregate([("at", "max")])
-    found = dict(zip(latest["generation"].to_pylist(), latest["at_max"].to_pylist(), strict=True))
-    return {generation: found.get(generation) for generation in generations}
+    table = store.open_table(layout, "progress")
+    return {generation: _last_batch(table, generation) for generation in generations}
+
+
+def _last_batch(table: DeltaTable, generation: int) -> datetime | None:
+    live = {file.path: file.rows for file in list_data_files(table).values() if file.generation == generation}
+    pieces = scan_files(Folder.at(table.table_uri), live, PROGRESS, ["at", "startOffsets"])
+    latest = [pc.max(rows["at"].filter(rows["startOffsets"].is_valid())).as_py() for rows in pieces]
+    return max(filter(None, latest), default=None)
 
 
 def renew_pin(layout: Layout, generation: int) -> bool:
