@@ -48,7 +48,7 @@ NEWEST_BY = {
     "forgotten": ("at",),
 }
 MOST_ROWS = 100_000
-MOST_BYTES = 32 * 2**20
+MOST_BYTES = 16 * 2**20
 """What `tail` shows at most."""
 
 

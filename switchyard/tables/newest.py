@@ -5,7 +5,7 @@ The times of all rows are read first, which finds the places of the newest; then
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,19 +50,18 @@ def read_newest(
 ) -> tuple[pa.Table, int]:
     """The newest rows of some files, newest last, and how many were left out because of their size."""
     places = find_newest(folder, name, live, stamps, limit)
-    found: list[pa.Table] = []
-    ranks: list[Numbers] = []
+    found = [SCHEMAS[name].empty_table()]
+    ranks = [np.empty(0, np.int64)]
     for number, file in enumerate(live):
         mine = np.flatnonzero(places.file == number)
         mine = mine[np.argsort(places.row[mine])]
         for rank, rows in _take(folder, name, file, places.row[mine]):
-            found, ranks = [*found, rows], [*ranks, mine[rank]]
-            if most_bytes is not None and sum(part.nbytes for part in found) > 2 * most_bytes:
+            found.append(rows)
+            ranks.append(mine[rank])
+            if most_bytes is not None and sum(part.nbytes for part in found) > most_bytes * 5 // 4:
                 found, ranks = _fit(found, ranks, most_bytes)
-    if not found:
-        return SCHEMAS[name].empty_table(), 0
-    found, ranks = _fit(found, ranks, most_bytes)
-    return found[0], len(places.row) - found[0].num_rows
+    rows = _fit(found, ranks, most_bytes)[0][0]
+    return rows, len(places.row) - rows.num_rows
 
 
 def find_newest(folder: Folder, name: str, live: Sequence[DataFile], stamps: Sequence[str], limit: int) -> Places:
@@ -78,7 +77,7 @@ def find_newest(folder: Folder, name: str, live: Sequence[DataFile], stamps: Seq
     return places
 
 
-def _take(folder: Folder, name: str, file: DataFile, wanted: Numbers) -> Any:
+def _take(folder: Folder, name: str, file: DataFile, wanted: Numbers) -> Iterator[tuple[Numbers, pa.Table]]:
     """The wanted rows of a file, given in order: pieces of these with their numbers in `wanted`."""
     schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation" or name not in PARTITIONED])
     first = 0

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from switchyard.tables.folders import Folder
 
 PIECE_ROWS = 64 * 1024
-PIECE_BYTES = 16 * 2**20
-FILE_BYTES = 64 * 2**20
-"""What is held in memory until it is written as one file: some 16 MB on disk."""
+PIECE_BYTES = 8 * 2**20
+FILE_BYTES = 32 * 2**20
+"""What is held in memory until it is written as one file: some 8 MB on disk."""
 
 BUFFER_BYTES = 2 * 2**20
 """Read ahead in each column: few requests in a bucket."""
@@ -32,7 +32,9 @@ def scan_file(folder: Folder, path: str, schema: pa.Schema, columns: Sequence[st
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     with folder.filesystem.open_input_file(folder.full(path)) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        yield from gather((conform(rows, wanted) for rows in _decode(file, wanted)), PIECE_ROWS, PIECE_BYTES)
+        decoded = (conform(rows, wanted) for rows in _decode(file, wanted))
+        for rows in gather(decoded, PIECE_ROWS, PIECE_BYTES):
+            yield rows.combine_chunks()
 
 
 def scan_files(
@@ -86,7 +88,7 @@ def gather(pieces: Iterable[pa.Table], most_rows: int, most_bytes: int) -> Itera
         held.append(piece)
         rows, size = rows + piece.num_rows, size + piece.nbytes
         if rows >= most_rows or size >= most_bytes:
-            yield pa.concat_tables(held).combine_chunks()
+            yield pa.concat_tables(held)
             held, rows, size = [], 0, 0
     if rows:
-        yield pa.concat_tables(held).combine_chunks()
+        yield pa.concat_tables(held)

@@ -26,7 +26,7 @@ from switchyard.web.queries import WINDOW_ROWS
 
 WHOLE = "swap_history"
 """Of other small tables the newest rows are enough; what a request means follows from the whole history."""
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 32 * 2**20
 APPENDED = frozenset(WHOLE_NAMES.values()) - {"status"}
 """Rows are only added to these: a commit that also removes files has written old rows again."""
 

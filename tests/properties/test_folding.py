@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard.offsets import to_json
-from switchyard.tables.folding import fold_progress
+from switchyard.tables.folding import fold_progress, know_progress
 from switchyard.tables.schemas import PROGRESS
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -91,3 +91,20 @@ def test_folding_changes_nothing_that_is_asked(rows: list[Row], first: int, more
     assert all({**row, "lag": None} in once.to_pylist() for row in recent)
     old = [row for row in once.to_pylist() if row["at"] < NOW + timedelta(seconds=first)]
     assert len(old) <= 3 + len(account(rows)[1])
+
+
+@settings(deadline=None)
+@given(reports(), st.integers(0, 40), st.integers(1, 6), st.booleans())
+def test_folding_part_by_part_changes_nothing_that_is_asked(
+    rows: list[Row], first: int, size: int, is_mixed: bool
+) -> None:
+    before = NOW + timedelta(seconds=first)
+    mixed = [*rows[::2], *rows[1::2]] if is_mixed else rows
+    parts = [pa.Table.from_pylist(mixed[at : at + size], schema=SCHEMA) for at in range(0, len(mixed), size)]
+    known = know_progress(parts)
+    folded = [row for part in parts for row in fold_progress(part, before, known).to_pylist()]
+    assert account(folded) == account(rows)
+    newest = max(rows, key=lambda row: (row["attempt"], row["at"]), default=None)
+    found = max(folded, key=lambda row: (row["attempt"], row["at"]), default=None)
+    assert newest is None or [newest[name] for name in ("batchId", "at")] == [found[name] for name in ("batchId", "at")]
+    assert all({**row, "lag": None} in folded for row in rows if row["at"] >= before)  # type: ignore[operator]

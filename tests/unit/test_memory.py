@@ -1,0 +1,281 @@
+"""What readers take in memory does not grow with the tables: each reads more here than it may hold."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from switchyard.accounting import _look_through, _scan_places
+from switchyard.errors import InputError
+from switchyard.forget import DONE, find_rows, forget_in_ended
+from switchyard.gaps import Gap, find_gaps
+from switchyard.generations import keep_spec
+from switchyard.layout import BIG_TABLES, Layout
+from switchyard.offsets import to_json
+from switchyard.stream import forgetting
+from switchyard.stream.forgetting import REASON
+from switchyard.swaps import Ledger
+from switchyard.tables import files, store
+from switchyard.tables.chain import Chain, read_chain
+from switchyard.tables.folders import Folder
+from switchyard.tables.forgotten import add_mark
+from switchyard.tables.names import newest_rows
+from switchyard.tables.pieces import scan_file
+from switchyard.tables.progress import report
+from switchyard.tables.schemas import ACCOUNTS, PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP, USERS
+from switchyard.tables.small import merge_small
+from switchyard.web.cutting import MOST_CHARACTERS
+from switchyard.web.live import LiveTables
+from switchyard.web.queries import parse_query
+from switchyard.web.reader import Reader
+from tests.memory import measure
+from tests.properties.test_batches import spec_of
+from tests.unit.test_small_tables import NOW, make_active, progress_row
+
+ROWS = 3_000_000
+PEOPLE = 1_000
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="the peak of a process can be read on Linux only"
+)
+
+
+def add_file(layout: Layout, name: str, generation: int | None, columns: dict[str, Any], **options: Any) -> None:
+    """One file with one row group, as Spark makes it of a big batch."""
+    count = len(next(iter(columns.values())))
+    fields = [field for field in SCHEMAS[name] if field.name != "generation" or name not in PARTITIONED]
+    filled = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in fields]
+    store.open_table(layout, name)
+    folder = Folder.at(layout.table(name))
+    path = f"part-{name}-{generation}-{options.pop('number', 0)}.parquet"
+    if generation is not None:
+        path = f"{files.generation_folder(generation)}/{path}"
+        folder.make(files.generation_folder(generation))
+    pq.write_table(pa.table(filled, schema=pa.schema(fields)), folder.full(path), row_group_size=count, **options)
+    added = files.describe_file(folder, generation, path)
+    store.transact(layout, name, lambda _: store.Change(added=[added]))
+
+
+def repeat_texts(prefix: str, numbers: Any) -> pa.Array:
+    return pa.array([f"{prefix}{number}" for number in range(PEOPLE)]).take(pa.array(numbers))
+
+
+def make_moments(numbers: Any) -> pa.Array:
+    return pa.array(numbers.astype(np.int64) * 1000 + int(START.timestamp()) * 1_000_000, TIMESTAMP)
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """An ended generation with three million users, a third of them one person's, all in one file; also in `joined`."""
+    layout = Layout(str(tmp_path_factory.mktemp("big")))
+    numbers = np.arange(ROWS)
+    person = np.where(numbers % 3 == 0, 0, numbers % PEOPLE)
+    people = {"userId": repeat_texts("user-", person), "name": repeat_texts("Name ", person), "age": person}
+    place = {"ts": make_moments(numbers), "partition": np.zeros(ROWS, np.int32), "offset": numbers}
+    add_file(layout, "users", 1, people | place | {"topic": pa.repeat("users", ROWS)}, use_dictionary=["topic"])
+    joined = people | {f"user{name.capitalize()}": column for name, column in place.items()}
+    add_file(layout, "joined", 1, joined, use_dictionary=False)
+    for name in BIG_TABLES:
+        store.open_table(layout, name)
+    make_active(layout)
+    keep_spec(layout, spec_of("left"))
+    report_all(layout)
+    return layout
+
+
+def report_all(layout: Layout) -> None:
+    versions = {f"{name}Version": int(store.open_table(layout, name).version()) for name in BIG_TABLES}
+    ends = to_json({"users": {0: ROWS}, "accounts": {0: 0}})
+    report(layout, progress_row(at=NOW, endOffsets=ends, startOffsets=None, **versions))
+
+
+def test_the_newest_rows_of_millions(big: Layout) -> None:
+    rows, taken = measure(tail, big, "final_ui", 100)
+    assert [row["userOffset"] for row in rows] == list(range(ROWS - 100, ROWS))
+    assert taken < 200
+
+
+def tail(*asked: Any) -> Any:
+    return newest_rows(*asked)
+
+
+def test_a_page_of_millions(big: Layout) -> None:
+    (total, offsets), taken = measure(read_page, big, "final_ui")
+    assert (total, offsets[0]) == (ROWS, ROWS - 1)
+    assert taken < 500
+
+
+def read_page(layout: Layout, name: str) -> tuple[int, list[int]]:
+    page = Reader(LiveTables(layout)).page(name, parse_query("joined"))
+    return page.total, [row["userOffset"] for row in page.rows]
+
+
+def test_the_places_of_millions_of_records(big: Layout) -> None:
+    gaps, taken = measure(find_places, big)
+    assert gaps == [Gap("users", 0, ROWS, ROWS + 5), Gap("users", 1, 0, 1)]
+    assert taken < 200
+
+
+def find_places(layout: Layout) -> list[Gap]:
+    table = store.open_table(layout, "users")
+    return list(find_gaps({}, {"users": {0: ROWS + 5, 1: 1}}, lambda spans: _scan_places([table], 1, spans)))
+
+
+def test_the_rows_of_a_person_are_counted(big: Layout) -> None:
+    found, taken = measure(count_person, big)
+    assert found == {"users": {1: ROWS // 3 + ROWS * 2 // 3 // PEOPLE}, "joined": {1: found["users"][1]}}
+    assert taken < 120
+
+
+def count_person(layout: Layout) -> dict[str, dict[int, int]]:
+    found = find_rows(layout, "user-0", lambda line: None)
+    return {name: dict(rows) for name, rows in found.items() if rows}
+
+
+def test_a_person_with_a_million_rows_is_forgotten(big: Layout, layout: Layout) -> None:
+    shutil.copytree(big.root, layout.root)
+    lost = count_person(layout)["users"][1]
+    add_mark(layout, "user-0", {"users": {0: ROWS - 10}, "accounts": {0: 0}}, {}, "test")
+    done, taken = measure(forget_in_ended, layout, 1)
+    assert done == DONE
+    assert taken < 400
+    kept = count_person(layout)
+    assert kept["users"] == kept["joined"]
+    assert kept["users"][1] in (3, 4)
+    places = store.read_arrow(layout, "rejects", generation=1, columns=["offset", "value", "reason"])
+    assert places.num_rows == lost - kept["users"][1]
+    assert (places["value"].null_count, places["reason"].unique().to_pylist()) == (places.num_rows, [REASON])
+    for name in ("users", "joined"):
+        assert store.read_arrow(layout, name, generation=1, columns=["userId"]).num_rows == ROWS - places.num_rows
+
+
+def test_many_events_of_one_person_on_both_sides() -> None:
+    count, taken = measure(join_many, 2_000)
+    assert count == 2_000 * 2_000
+    assert taken < 250
+
+
+def join_many(count: int) -> int:
+    users, accounts = (
+        pa.Table.from_pylist(
+            [{"userId": "a", "ts": START, "topic": "t", "partition": 0, "offset": n} for n in range(count)],
+            schema=pa.schema([field for field in schema if field.name != "generation"]),
+        )
+        for schema in (USERS, ACCOUNTS)
+    )
+    return sum(rows.num_rows for rows in forgetting.join_events(users, accounts, spec_of("inner")))
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A generation with six hundred rejects of half a megabyte in one file."""
+    layout = Layout(str(tmp_path_factory.mktemp("wide")))
+    values = [f'{{"userId": "{number % 2}", "age": "' + f"{number:05}" * 100_000 for number in range(600)]
+    numbers = np.arange(600)
+    place = {"partition": np.zeros(600, np.int32), "offset": numbers, "ts": make_moments(numbers)}
+    columns = {"topic": ["users"] * 600, "value": values, "reason": ["no JSON"] * 600}
+    add_file(layout, "rejects", 1, columns | place, use_dictionary=False, write_batch_size=1)
+    for name in BIG_TABLES:
+        store.open_table(layout, name)
+    make_active(layout)
+    report_all(layout)
+    return layout
+
+
+def test_a_page_of_long_values_shows_their_beginnings(wide: Layout) -> None:
+    rows, taken = measure(read_rejects, wide, "")
+    assert [row["offset"] for row in rows] == list(range(599, 499, -1))
+    assert rows[0]["value"].startswith('{"userId": "1", "age": "00599')
+    assert rows[0]["value"].endswith(f"… ({500_000 + 24} characters)")
+    assert len(rows[0]["value"]) < MOST_CHARACTERS + 50
+    assert taken < 450
+
+
+def test_long_values_are_searched_whole(wide: Layout) -> None:
+    rows, taken = measure(read_rejects, wide, "0059900599")
+    assert [row["offset"] for row in rows] == [599]
+    assert taken < 450
+
+
+def read_rejects(layout: Layout, quick: str) -> list[dict[str, Any]]:
+    return Reader(LiveTables(layout)).page("rejects_ui", parse_query("rejects", quick=quick)).rows
+
+
+def test_tail_shows_as_many_long_rows_as_fit_and_says_so(wide: Layout) -> None:
+    (rows, said), taken = measure(tail_rejects, wide)
+    assert rows == list(range(600 - len(rows), 600))
+    assert 30 <= len(rows) <= 35
+    assert said == [
+        f"only the newest {len(rows)} rows: with {600 - len(rows)} more they are over 16 MiB; read the table to see all"
+    ]
+    assert taken < 450
+
+
+def tail_rejects(layout: Layout) -> tuple[list[int], list[str]]:
+    said: list[str] = []
+    rows = newest_rows(layout, "rejects_ui", 600, said.append)
+    return [row["offset"] for row in rows], said
+
+
+def test_more_rows_than_tail_can_show_are_refused(layout: Layout) -> None:
+    with pytest.raises(InputError, match="ask for 100000 at most"):
+        newest_rows(layout, "final_ui", 10_000_000)
+
+
+def test_a_repeated_long_value_is_not_decoded_for_all_its_rows(layout: Layout) -> None:
+    """It is once in the file, as a dictionary has it, and in memory as often as it is read."""
+    columns = {"topic": ["users"] * 1_000, "value": pa.repeat("x" * 400_000, 1_000), "offset": np.arange(1_000)}
+    add_file(layout, "rejects", 1, columns)
+    count, taken = measure(scan_rejects, layout)
+    assert count == 1_000
+    assert taken < 300
+
+
+def scan_rejects(layout: Layout) -> int:
+    return sum(rows.num_rows for rows in scan_file(Folder.at(layout.table("rejects")), FIRST_REJECTS, REJECTS))
+
+
+FIRST_REJECTS = "generation=1/part-rejects-1-0.parquet"
+
+
+def test_a_day_of_batches_of_many_partitions_is_added_up(layout: Layout) -> None:
+    count = 40_000
+    positions = [to_json({"users": dict.fromkeys(range(100), n)}) for n in range(count + 1)]
+    numbers = np.arange(count)
+    columns = {"attempt": np.ones(count, np.int64), "batchId": numbers, "at": make_moments(numbers)}
+    columns |= {"inputRows": np.full(count, 100), "tombstones": np.ones(count, np.int64)}
+    columns |= {"startOffsets": positions[:-1], "endOffsets": positions[1:]}
+    add_file(layout, "progress", 1, columns, use_dictionary=False)
+    chain, taken = measure(read_chain, layout, 1, count - 2)
+    end = {"users": dict.fromkeys(range(100), count - 1)}
+    assert chain == Chain(count - 1, 100 * (count - 1), count - 1, 0, {"users": dict.fromkeys(range(100), 0)}, end)
+    assert taken < 240
+
+
+def test_thousands_of_long_control_messages_are_merged_and_looked_through(layout: Layout) -> None:
+    for number in range(8):
+        offsets = np.arange(500) + 500 * number
+        values = [f'{{"id": "{offset}", "x": "' + f"{offset:05}" * 13_000 for offset in offsets]
+        place = {"topic": ["control"] * 500, "partition": np.zeros(500, np.int32), "offset": offsets}
+        columns = place | {"ts": make_moments(offsets), "value": values}
+        add_file(layout, "control_raw", None, columns, number=number, use_dictionary=False, write_batch_size=16)
+    done, taken = measure(merge_small, layout, "control_raw")
+    assert (done.files_before, done.rows_removed) == (8, 0)
+    assert taken < 450
+    kept, taken = measure(look_through, layout)
+    assert (kept.count, kept.unsettled, kept.firsts) == (4_000, 4_000, {0: 0})
+    assert taken < 300
+    offsets = store.read_arrow(layout, "control_raw", columns=["offset"])["offset"].to_pylist()
+    assert sorted(offsets) == list(range(4_000))
+
+
+def look_through(layout: Layout) -> Any:
+    return _look_through(store.open_table(layout, "control_raw"), "control", Ledger())
