@@ -62,7 +62,9 @@ class Settings(BaseSettings):
         30, gt=0, description="A new generation that is silent for so long while the old one lingers is undone."
     )
     gate_records: int = Field(
-        100_000, ge=0, description="The data gate compares about so many records of the first batch; 0 turns it off."
+        100_000,
+        ge=0,
+        description="The data gate compares about so many records and so many joined rows; 0 turns it off.",
     )
     heartbeat_seconds: float = Field(5, gt=0, description="An idle driver reports progress this often.")
     stale_seconds: float = Field(15, gt=0, description="An older heartbeat is reported as unhealthy.")

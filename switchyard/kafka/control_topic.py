@@ -209,7 +209,10 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
         else:
             delivered.append((message.partition(), message.offset()))  # type: ignore[attr-defined]
 
-    settings = base_properties(properties) | {"enable.idempotence": "true", "message.timeout.ms": f"{_TIMEOUT_SECONDS * 1000:.0f}"}
+    settings = base_properties(properties) | {
+        "enable.idempotence": "true",
+        "message.timeout.ms": f"{_TIMEOUT_SECONDS * 1000:.0f}",
+    }
     hearing = Hearing(properties)
     producer = open_client(Producer, for_producers(settings), hearing)
     producer.produce(topic, value, headers={REQUESTED_BY_HEADER: requested_by.encode()}, on_delivery=on_delivery)
