@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from switchyard.fan_out import warn_of_growth
 from switchyard.generations import load_spec
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger
@@ -34,9 +35,11 @@ def compose_status(
     age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
     snapshot = describe_snapshot(settings, status.generation) if ledger.is_snapshot(status.generation) else None
     reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds)
+    growth = warn_of_growth(progress.rowsPerEvent, progress.recentRowsPerEvent) if progress else None
     return asdict(status) | {
         "lag": progress.lag if progress else None,
         "rowsPerSecond": 0.0 if snapshot else rate,
+        "rowsPerEvent": describe_fan_out(progress),
         "heartbeatAgeSeconds": None if age is None else round(age, 3),
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,
@@ -47,7 +50,14 @@ def compose_status(
         "snapshot": snapshot,
         "healthy": reason is None,
         "reason": reason or ("it is a finished snapshot" if snapshot else "the heartbeat is fresh"),
+        "warnings": [growth] if growth else [],
     }
+
+
+def describe_fan_out(progress: Progress | None) -> float | None:
+    """Pairs for each of the last events; of all events where the driver has just started."""
+    known = [progress.recentRowsPerEvent, progress.rowsPerEvent] if progress else []
+    return next((round(number, 2) for number in known if number is not None), None)
 
 
 def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:

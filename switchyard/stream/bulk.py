@@ -57,6 +57,7 @@ def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int)
         input_rows=sum(counts.values()) - counts.get("pair", 0),
         rejected_rows=counts.get("reject", 0),
         tombstones=counts.get("tombstone", 0),
+        pairs=counts.get("pair", 0),
     )
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from switchyard import offsets
 from switchyard.errors import FencedError, LostRaceError, SwitchyardError
+from switchyard.fan_out import FanOut
 from switchyard.generations import GenerationSpec
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets
@@ -94,6 +95,19 @@ def _collected_columns() -> list[Column]:
     ]
 
 
+def _position_of(last: Progress | None) -> Position | None:
+    """What an earlier attempt reported last: a batch that it left half done is not part of it."""
+    if last is None or last.endOffsets is None:
+        return None
+    return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
+
+
+def _fan_out_of(spec: GenerationSpec, last: Progress | None) -> FanOut:
+    if last is None or last.endOffsets is None:
+        return FanOut()
+    return FanOut(offsets.count_records(spec.startOffsets, offsets.from_json(last.endOffsets)), last.rowsPerEvent)
+
+
 def most_merged_bytes(settings: Settings) -> int:
     """The size of the largest files that a driver makes of small ones."""
     return min(settings.keeping.file_bytes, MOST_MERGED_BYTES)
@@ -108,6 +122,7 @@ class BatchRunner:
         self.layout: Layout = settings.layout
         self.sink = BatchSink(settings.layout, spec, attempt)
         self._progress = store.open_table(settings.layout, "progress")
+        store.add_new_columns(self._progress, "progress")
         self._first_versions = self.sink.versions()
         self.busy = threading.Lock()
         self.stopping = threading.Event()
@@ -119,7 +134,9 @@ class BatchRunner:
         """Where a small first batch ends and which marks it goes by, as soon as that is known"""
         # A heartbeat must not come after a batch's row and tell the position before it.
         self._reporting = threading.Lock()
-        self.position = self._last_position()
+        last = newest_progress(self.layout, spec.generation)
+        self.position = _position_of(last)
+        self._fan_out = _fan_out_of(spec, last)
         self.fenced: FencedError | None = None
         self.failure: str | None = None
         self._forgetting: threading.Thread | None = None
@@ -174,6 +191,7 @@ class BatchRunner:
         seconds = time.monotonic() - began
         with self._reporting:
             self.position = Position(batch_id, end, self.sink.versions())
+            self._fan_out.add(records, counts.pairs)
             self._write_report(counts, seconds, offsets.to_json(start))
         if batch_id % FAN_IN == 0:
             self._merge_small_files()
@@ -200,13 +218,6 @@ class BatchRunner:
         if batch_id == 0:
             return self.spec.startOffsets, end
         return read_batch_end(checkpoint, batch_id - 1, topics), end
-
-    def _last_position(self) -> Position | None:
-        """What an earlier attempt reported last: a batch that it left half done is not part of it."""
-        last = newest_progress(self.layout, self.spec.generation)
-        if last is None or last.endOffsets is None:
-            return None
-        return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
 
     def forget_soon(self) -> None:
         """For topics that are quiet. In a thread of its own: it may take long, and the main thread shows life."""
@@ -271,6 +282,8 @@ class BatchRunner:
                 tombstones=counts.tombstones,
                 startOffsets=start,
                 endOffsets=offsets.to_json(position.end) if position.end else None,
+                rowsPerEvent=self._fan_out.average,
+                recentRowsPerEvent=self._fan_out.recent,
             ),
             self._progress,
         )

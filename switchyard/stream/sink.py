@@ -32,6 +32,7 @@ class Counts:
     input_rows: int
     rejected_rows: int
     tombstones: int
+    pairs: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class BatchSink:
             self.commit_appended(name, batch_id, source)
         self.commit_joined(batch_id, changes.joined_changes(batch, self.spec.joinType))
         forgotten = pc.sum(pc.equal(batch.rejects["reason"], forgetting.REASON)).as_py() or 0
-        return Counts(batch.input_rows, batch.rejects.num_rows - forgotten, batch.tombstones)
+        return Counts(batch.input_rows, batch.rejects.num_rows - forgotten, batch.tombstones, batch.pairs.num_rows)
 
     def commit_appended(self, name: str, batch_id: int, rows: pa.Table) -> None:
         writer = self.writers[name]

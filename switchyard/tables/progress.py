@@ -38,6 +38,10 @@ class Progress:
     startOffsets: str | None
     """JSON {topic: {partition: offset}} where the batch began; null on a heartbeat without a batch."""
     endOffsets: str | None
+    rowsPerEvent: float | None = None
+    """Pairs that the join has made of each record, on average of all so far."""
+    recentRowsPerEvent: float | None = None
+    """The same of the last records; null when the driver has just started."""
 
     def version_of(self, table: str) -> int:
         return self.versions()[table]

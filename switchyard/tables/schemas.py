@@ -117,6 +117,8 @@ PROGRESS = pa.schema(
         ("tombstones", pa.int64()),
         ("startOffsets", pa.string()),
         ("endOffsets", pa.string()),
+        ("rowsPerEvent", pa.float64()),
+        ("recentRowsPerEvent", pa.float64()),
     ]
 )
 AUDITS = pa.schema(

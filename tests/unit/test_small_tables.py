@@ -142,6 +142,19 @@ def test_status_shows_what_lingers_and_what_is_built(layout: Layout) -> None:
     assert (status["lingering"], status["swapping"]["generation"], status["swapping"]["swapId"]) == ([], 3, "s-3")
 
 
+@pytest.mark.parametrize(
+    ("average", "recent", "shown", "is_told"),
+    [(None, None, None, False), (1.2, None, 1.2, False), (1.2, 1.1, 1.1, False), (20.0, 41.0, 41.0, True)],
+)
+def test_status_shows_rows_per_event_and_warns_when_they_grow(
+    layout: Layout, average: float | None, recent: float | None, shown: float | None, is_told: bool
+) -> None:
+    make_active(layout)
+    report(layout, progress_row(at=datetime.now(UTC), rowsPerEvent=average, recentRowsPerEvent=recent))
+    status = describe_status(Settings(root=layout.root))
+    assert (status["rowsPerEvent"], bool(status["warnings"]), status["healthy"]) == (shown, is_told, True)
+
+
 @pytest.mark.parametrize(("age", "is_healthy"), [(None, False), (1.0, True), (15.1, False)])
 def test_heartbeat_verdict(age: float | None, is_healthy: bool) -> None:
     assert (judge_heartbeat(age, 15) is None) is is_healthy

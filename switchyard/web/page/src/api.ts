@@ -15,6 +15,8 @@ export type Status = {
   lastApplied?: string;
   lag?: number | null;
   rowsPerSecond?: number;
+  rowsPerEvent?: number | null;
+  warnings?: string[];
   heartbeatAgeSeconds?: number | null;
   lingering?: number[];
   swapping?: Build | null;

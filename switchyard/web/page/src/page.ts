@@ -29,8 +29,10 @@ function showStatus(status: Status): void {
     ["since", clock(status.lastApplied)],
     ["lag", status.lag === null || status.lag === undefined ? "–" : status.lag.toLocaleString("en")],
     ["events/s", status.rowsPerSecond === undefined ? "–" : String(status.rowsPerSecond)],
+    ["rows/event", status.rowsPerEvent === null || status.rowsPerEvent === undefined ? "–" : String(status.rowsPerEvent), status.warnings?.length ? "bad" : ""],
     ["health", status.healthy ? "healthy" : status.reason, status.healthy ? "good" : "bad"],
   ];
+  status.warnings?.forEach((warning) => facts.push(["warning", warning, "bad"]));
   if (status.swapping) facts.push(["swap", `building generation ${status.swapping.generation}: ${status.swapping.event.toLowerCase()}`]);
   if (status.lingering?.length) facts.push(["lingering", status.lingering.join(", ")]);
   byId("facts").replaceChildren(

@@ -1,0 +1,51 @@
+"""How many pairs a join makes of each record: of all records so far, and of the last ones. Pure.
+
+Where the same few userIds have events without end, each new event meets more of the other side, and the rows grow with
+the square of the events. That shows here long before the disk is full.
+"""
+
+from __future__ import annotations
+
+HALF_LIFE_RECORDS = 10_000
+"""Of what the last records have made, a record counts half when so many have come after it."""
+LEAST_PAIRS = 10.0
+GROWTH = 1.5
+"""With a fixed set of people, the last events make twice as many pairs as all events did on average."""
+
+
+class FanOut:
+    """Counts the pairs of a generation. It goes on from the average that the last report has, if there was one."""
+
+    def __init__(self, records: int = 0, average: float | None = 0.0) -> None:
+        self._records = records
+        self._pairs = None if average is None else average * records
+        self._last_records, self._last_pairs = 0.0, 0.0
+
+    def add(self, records: int, pairs: int) -> None:
+        kept = 0.5 ** (records / HALF_LIFE_RECORDS)
+        self._last_records = self._last_records * kept + records
+        self._last_pairs = self._last_pairs * kept + pairs
+        self._records += records
+        if self._pairs is not None:
+            self._pairs += pairs
+
+    @property
+    def average(self) -> float | None:
+        """Pairs for each record so far; unknown where an earlier version of Switchyard did not count them."""
+        if self._pairs is None:
+            return None
+        return self._pairs / self._records if self._records else 0.0
+
+    @property
+    def recent(self) -> float | None:
+        return self._last_pairs / self._last_records if self._last_records else None
+
+
+def warn_of_growth(average: float | None, recent: float | None) -> str | None:
+    """What to say when the pairs of an event are many and become more; None when all is well or not known."""
+    if average is None or recent is None or recent < LEAST_PAIRS or recent <= GROWTH * average:
+        return None
+    return (
+        f"each new event makes {recent:.0f} rows, while all so far made {average:.0f} on average, and it grows: the "
+        "same userIds come again and again; set SWITCHYARD_STATE_RETENTION or swap to topics with fewer events of one person"
+    )
