@@ -47,5 +47,5 @@ def warn_of_growth(average: float | None, recent: float | None) -> str | None:
         return None
     return (
         f"each new event makes {recent:.0f} rows, while all so far made {average:.0f} on average, and it grows: the "
-        "same userIds come again and again; set SWITCHYARD_STATE_RETENTION or swap to topics with fewer events of one person"
+        "same userIds come again and again; set SWITCHYARD_STATE_RETENTION, or swap to topics with fewer events of each"
     )

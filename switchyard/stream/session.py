@@ -34,6 +34,9 @@ def session_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
         # A batch is kept for seconds: to look for the best encoding costs more than the space.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        # What does not fit the memory goes to disk in pieces of a megabyte or two. Java's serializer holds on to each
+        # that it has written until it is reset, after 100 of them by default: more than the heap has room for.
+        "spark.serializer.objectStreamReset": "1",
         # Rows of several kinds go to a file of each kind at once, without a sort.
         "spark.sql.maxConcurrentOutputFileWriters": "4",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
