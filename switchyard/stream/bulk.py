@@ -41,7 +41,9 @@ MOST_REVISED_ROWS = 50_000
 
 def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int) -> Counts:
     few = rows.where(F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) <= most_rows)
-    kept = skip_forgotten_rows(few, sink.marks(), sink.spec).persist(StorageLevel.MEMORY_AND_DISK)
+    # On disk alone, that is in the system's page cache: of what also tries the memory first, a task holds a hundred
+    # megabytes until its end, and reading it tries the memory again.
+    kept = skip_forgotten_rows(few, sink.marks(), sink.spec).persist(StorageLevel.DISK_ONLY)
     try:
         kind = F.when(F.col("reason") == REASON, "forgotten").otherwise(F.col("kind")).alias("kind")
         counts = {row["kind"]: row["count"] for row in kept.groupBy(kind).count().collect()}

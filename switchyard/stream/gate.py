@@ -18,6 +18,7 @@ from operator import or_
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
 from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINS
@@ -99,7 +100,7 @@ def read_again(
     with _plans_for(spark, count_records(spec.startOffsets, end)):
         events = {side: _read_windows(spark, spec, kafka, side, ranges[side], marks) for side in FIELDS}
         for frame in events.values():
-            frame.persist().count()
+            frame.persist(StorageLevel.DISK_ONLY).count()
     return TopicRows(end, marks, events)
 
 
@@ -145,7 +146,7 @@ def _examine_long(gate: _Gate, kafka: Mapping[str, str], marks: Marks) -> Verdic
     events = {side: _read_windows(gate.spark, gate.spec, kafka, side, windows[side], marks) for side in FIELDS}
     try:
         for side, frame in events.items():
-            frame.persist()
+            frame.persist(StorageLevel.DISK_ONLY)
             names = [name for name in SCHEMAS[f"{side}s"].names if name not in ("generation", "topic")]
             _, missing, extra, _ = compare_rows(frame, gate.stored(side, windows[side]), names, PLACE)
             wrong += max(missing, extra)
