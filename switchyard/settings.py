@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         30, gt=0, description="A new generation that is silent for so long while the old one lingers is undone."
     )
     gate_records: int = Field(
-        100_000,
+        40_000,
         ge=0,
         description="The data gate compares about so many records and so many joined rows; 0 turns it off.",
     )
