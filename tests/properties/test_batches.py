@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -22,22 +23,37 @@ from tests import model
 from tests.model import Event
 
 CRASHES = ("none", "before", "after users", "after joined", "replayed")
+SIDES = ("user", "account")
+FAN_OUT = 5
+"""A crowded history has at least so many pairs for each record."""
+Drawn = tuple[str, str, int, int]
+"""Side, userId, second and partition of an event"""
+
+
+def few_events() -> st.SearchStrategy[list[Drawn]]:
+    one = st.tuples(st.sampled_from(SIDES), st.sampled_from("abc"), st.integers(0, 6), st.integers(0, 1))
+    return st.lists(one, max_size=16)
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> list[list[Event]]:
+def crowded_events(draw: st.DrawFn) -> list[Drawn]:
+    """One or two people with many events on both sides. Only sizes and a seed are drawn: to draw each event is slow."""
+    sizes = st.integers(2 * FAN_OUT, 20)
+    counts = [(user_id, side, draw(sizes)) for user_id in draw(st.sampled_from(["a", "ab"])) for side in SIDES]
+    shuffle = random.Random(draw(st.integers(0, 999)))
+    events = [
+        (side, user_id, shuffle.randrange(9), shuffle.randrange(2))
+        for user_id, side, count in counts
+        for _ in range(count)
+    ]
+    shuffle.shuffle(events)
+    return events
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, histories: st.SearchStrategy[list[Drawn]]) -> list[list[Event]]:
     """Events of both topics in batches: offsets count up in each partition, timestamps are in any order."""
-    drawn = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from(["user", "account"]),
-                st.sampled_from("abc"),
-                st.integers(0, 6),
-                st.integers(0, 1),
-            ),
-            max_size=16,
-        )
-    )
+    drawn = draw(histories)
     following: dict[tuple[str, int], int] = defaultdict(int)
     events = []
     for side, user_id, second, partition in drawn:
@@ -63,8 +79,9 @@ def spec_of(join_type: str) -> GenerationSpec:
 def batch_table(before: list[Event], batch: list[Event], join_type: str) -> pa.Table:
     """What the streaming query hands to a batch: its events, and the pairs of which one side is new."""
     everything = [*before, *batch]
-    users, accounts = ([e for e in everything if e.side == side] for side in ("user", "account"))
-    pairs = [p for p in model.join("inner", users, accounts) if p[0] in batch or p[1] in batch]
+    users, accounts = ([e for e in everything if e.side == side] for side in SIDES)
+    new = set(batch)
+    pairs = [p for p in model.join("inner", users, accounts) if not new.isdisjoint(p)]
     if join_type == "asof":
         pairs = [(u, a) for u, a in pairs if u.second <= a.second]
     rows = [
@@ -93,10 +110,26 @@ def commit_with_crash(layout: Layout, sink: BatchSink, batch_id: int, rows: pa.T
 
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(batches=arrivals(), data=st.data())
+@given(batches=arrivals(few_events()), data=st.data())
 def test_joined_is_the_join_of_what_was_consumed(
     join_type: str, batches: list[list[Event]], data: st.DataObject
 ) -> None:
+    check_batches(join_type, batches, data)
+
+
+@pytest.mark.parametrize("join_type", sorted(model.JOINS))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batches=arrivals(crowded_events()), data=st.data())
+def test_few_people_with_many_events_are_joined_alike(
+    join_type: str, batches: list[list[Event]], data: st.DataObject
+) -> None:
+    """A batch has many times more pairs than records, and revises rows by the dozen."""
+    events = [event for batch in batches for event in batch]
+    assert len(expected_rows(events, "inner")) >= FAN_OUT * len(events)
+    check_batches(join_type, batches, data)
+
+
+def check_batches(join_type: str, batches: list[list[Event]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         layout = Layout(root)
         sink = BatchSink(layout, spec_of(join_type), claim_attempt(layout, 1))
@@ -115,7 +148,7 @@ def stored_rows(layout: Layout) -> list[dict[str, object]]:
 
 
 def expected_rows(events: list[Event], join_type: str) -> list[dict[str, object]]:
-    sides = ([event for event in events if event.side == side] for side in ("user", "account"))
+    sides = ([event for event in events if event.side == side] for side in SIDES)
     return model.sort_rows(model.row_of(pair) for pair in model.join(join_type, *sides))
 
 

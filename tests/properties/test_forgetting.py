@@ -23,7 +23,16 @@ from switchyard.tables.forgotten import add_mark
 from switchyard.tables.writer import claim_attempt
 from tests import model
 from tests.model import Event
-from tests.properties.test_batches import arrivals, batch_table, commit_with_crash, expected_rows, spec_of, stored_rows
+from tests.properties.test_batches import (
+    arrivals,
+    batch_table,
+    commit_with_crash,
+    crowded_events,
+    expected_rows,
+    few_events,
+    spec_of,
+    stored_rows,
+)
 
 CRASHES = ("none", "after users", "after joined", "replayed")
 
@@ -102,8 +111,8 @@ def stored_events(layout: Layout, names: tuple[str, ...]) -> Counter[tuple[str, 
 
 
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(batches=arrivals(), data=st.data())
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batches=arrivals(few_events() | crowded_events()), data=st.data())
 def test_joined_is_the_join_of_what_is_not_forgotten(
     join_type: str, batches: list[list[Event]], data: st.DataObject
 ) -> None:

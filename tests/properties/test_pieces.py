@@ -90,7 +90,9 @@ def test_batches_are_added_up_as_one_by_one(rows: list[Row], up_to: int) -> None
 
 def events(schema: pa.Schema) -> st.SearchStrategy[pa.Table]:
     fields = [field for field in schema if field.name != "generation"]
-    times = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=8)
+    few = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=8)
+    # One person with many events: their pairs alone are many parts.
+    crowd = st.lists(st.tuples(st.just("a"), st.integers(0, 5)), min_size=10, max_size=20)
 
     def build(drawn: list[tuple[str, int]]) -> pa.Table:
         rows = [
@@ -99,7 +101,7 @@ def events(schema: pa.Schema) -> st.SearchStrategy[pa.Table]:
         ]
         return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
-    return times.map(build)
+    return (few | crowd).map(build)
 
 
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))

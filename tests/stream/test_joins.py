@@ -46,11 +46,12 @@ def test_docstring_tables_hold(spark: SparkSession, join_type: str) -> None:
     assert model.sort_rows(found) == model.sort_rows(tables["joined"])
 
 
+@pytest.mark.parametrize("people", [12, 2], ids=["some people", "few people with many events"])
 @pytest.mark.parametrize("join_type", JOINS)
-def test_agrees_with_the_plain_model_on_random_events(spark: SparkSession, join_type: str) -> None:
+def test_agrees_with_the_plain_model_on_random_events(spark: SparkSession, join_type: str, people: int) -> None:
     offsets: dict[tuple[str, int], int] = {}
     events = []
-    for side, partition, ts_ms, fields in draw_events(seed=3, count=120, people=12):
+    for side, partition, ts_ms, fields in draw_events(seed=3, count=120, people=people):
         offset = offsets.setdefault((side, partition), 0)
         offsets[side, partition] += 1
         events.append(Event(side, fields["userId"], ts_ms // 1000, partition, offset))
