@@ -1,7 +1,8 @@
 """Random swaps, kills and load for as long as one likes, then the reckoning. `make soak MINUTES=60 SEED=7`.
 
 Everything that is done follows from the seed, which is printed. The stack is the real one, started by its own command
-line, on ports and a root of its own. Exits 1 when an event was lost or is double, or a command has no outcome.
+line, on ports and a root of its own. Exits 1 when an event was lost or is double, a command has no outcome, or one of
+those on the way to the crowd and back, a history of few people with two million joined rows, was not applied.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from bench.stage import Filler
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
@@ -34,12 +37,28 @@ from switchyard.settings import Settings
 from switchyard.swaps import SETTLING, Event
 from tests.integration.conftest import Stack
 from tests.integration.traffic import Traffic, running_traffic
+from tests.waiting import eventually
 
-PAIRS = [("users-a", "accounts-a"), ("users-b", "accounts-b")]
+CROWD = ("users-crowd", "accounts-crowd")
+CROWD_PEOPLE, CROWD_RECORDS = 100, 28_000
+"""Each has about 140 events on either side, so left and inner have about two million rows."""
+LEAST_CROWD_ROWS = 1_000_000
+CALM_PAIRS = [("users-a", "accounts-a"), ("users-b", "accounts-b")]
+PAIRS = [*CALM_PAIRS, CROWD]
 PARTS = ("scheduler", "triggerer", "api-server", "dag-processor")
 PAUSE_SECONDS = (15.0, 60.0)
 CALM_SECONDS = 400.0
-COMMANDS = ("swap", "send_nonsense", "roll_back")
+COMMAND_SECONDS = 900.0
+COMMANDS = ("swap", "send_nonsense", "roll_back", "visit_crowd")
+
+
+@dataclass(frozen=True)
+class ShippedStack(Stack):
+    """With the heap that a user has: large histories must get along with it."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return super().environment | {"SWITCHYARD_DRIVER_MEMORY": self.settings.driver_memory}
 
 
 @dataclass
@@ -51,12 +70,16 @@ class Soak:
     """Ids of the commands that were sent"""
     drawn: int = 0
     """Ids that were given away, also to commands that did not get through"""
+    audits: list[dict[str, Any]] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """What did not go as it must on the way to the crowd and back"""
 
     def step(self) -> None:
         actions: list[tuple[int, Callable[[], str]]] = [
             (8, self.swap),
             (2, self.send_nonsense),
             (2, self.roll_back),
+            (1, self.visit_crowd),
             (3, self.kill_driver),
             (1, self.freeze_driver),
             (1, self.kill_broker),
@@ -64,12 +87,16 @@ class Soak:
             (3, self.kill_part),
             (1, self.lock_database),
         ]
-        action = self.draw.choices([act for _, act in actions], [weight for weight, _ in actions])[0]
+        self.perform(self.draw.choices([act for _, act in actions], [weight for weight, _ in actions])[0])
+
+    def perform(self, action: Callable[[], str]) -> None:
         try:
             said = action()
         except (SwitchyardError, OSError, AssertionError, subprocess.TimeoutExpired) as error:
             # What it was meant for may be away because of the fault before.
             said = f"not possible now: {type(error).__name__}: {error}"
+            if action == self.visit_crowd:
+                self.wrong.append(said)
         say(f"{action.__name__}: {said}")
         self.done[action.__name__] += 1
 
@@ -99,6 +126,31 @@ class Soak:
         if answer.returncode == 0:
             self.sent.append(f"rollback-{name}")
         return (answer.stdout + answer.stderr).strip()
+
+    def visit_crowd(self) -> str:
+        """To the crowd from its first event, away, and back when it has retired. Nothing is broken on the way."""
+        if not calm(self.stack, self):
+            return "not possible now"
+        join_type = self.draw.choice(["left", "inner"])
+        crowd = self._follow("swap", *_options(CROWD), "--join-type", join_type, "--start", "earliest")
+        self._follow("swap", *_options(self.draw.choice(CALM_PAIRS)), "--start", "latest")
+        eventually(lambda: self.stack.book.ledger().is_retired(crowd), CALM_SECONDS)
+        back = self._follow("rollback")
+        self.audits.append(audit := run_audit(self.stack))
+        assert (back, audit["generation"]) == (crowd, crowd), f"{back} is not the generation of the crowd, {crowd}"
+        assert audit["rowsCompared"] >= LEAST_CROWD_ROWS, f"only {audit['rowsCompared']} rows"
+        return f"{join_type}, {audit['rowsCompared']} rows"
+
+    def _follow(self, *arguments: str) -> int:
+        """The generation to which a command has led; it must be applied."""
+        name = self._draw_id()
+        self.sent.append(f"rollback-{name}" if arguments[0] == "rollback" else name)
+        answer = self.stack.run(*arguments, "--id", name, "--wait", "--json", timeout_seconds=COMMAND_SECONDS)
+        assert answer.returncode == 0, f"{' '.join(arguments)}: {answer.stdout}{answer.stderr}"
+        outcome = json.loads(answer.stdout)
+        assert outcome["outcome"] == Event.APPLIED, f"{' '.join(arguments)}: {outcome}"
+        say(f"    {' '.join(arguments)}: generation {outcome['generation']} after {outcome['seconds']} s")
+        return int(outcome["generation"])
 
     def kill_driver(self) -> str:
         return self._signal_driver(signal.SIGKILL)
@@ -152,6 +204,10 @@ class Soak:
         return f"for {seconds:.0f} s"
 
 
+def _options(pair: tuple[str, str]) -> list[str]:
+    return ["--users-topic", pair[0], "--accounts-topic", pair[1]]
+
+
 @dataclass
 class StallWatch:
     """The longest time in which the active generation committed nothing, as a reader would notice it."""
@@ -178,15 +234,22 @@ def running_stack(folder: Path) -> Iterator[Stack]:
         airflow_port=loopback.pick_free_port(),
         kafka_port=loopback.pick_free_port(),
     )
-    stack = Stack(settings)
+    stack = ShippedStack(settings)
     started = stack.run("up", "--detach", "--no-demo", timeout_seconds=600)
     if started.returncode != 0:
         raise SystemExit(started.stdout + started.stderr)
     try:
         ensure_topics(stack.kafka, [topic for pair in PAIRS for topic in pair], 2)
+        send_crowd(stack.settings.bootstrap)
         yield stack
     finally:
         stack.run("down")
+
+
+def send_crowd(bootstrap: str) -> None:
+    filler = Filler(bootstrap, *CROWD)
+    filler.send(range(CROWD_PEOPLE), 0.5, CROWD_RECORDS)
+    filler.flush()
 
 
 def run(folder: Path, minutes: float, seed: int) -> dict[str, object]:
@@ -198,12 +261,13 @@ def run(folder: Path, minutes: float, seed: int) -> dict[str, object]:
         try:
             with running_traffic(stack.settings.layout, stack.settings.bootstrap, PAIRS) as traffic:
                 soak = Soak(stack, random.Random(seed))
-                soak.swap()
+                soak.perform(soak.visit_crowd)
                 until = time.monotonic() + minutes * 60
                 while time.monotonic() < until:
                     time.sleep(soak.draw.uniform(*PAUSE_SECONDS))
                     soak.step()
                     say(f"    {describe(stack, soak, traffic, stalls)}")
+                say("no more faults")
                 calm(stack, soak)
                 return reckon(stack, soak, traffic, stalls)
         finally:
@@ -226,18 +290,25 @@ def describe(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> 
     )
 
 
-def calm(stack: Stack, soak: Soak) -> None:
+def calm(stack: Stack, soak: Soak) -> bool:
     """Waits until every command is settled and the active generation is alive and has caught up."""
-    say("no more faults; waiting until all is settled")
+    say("waiting until all is settled")
     deadline = time.monotonic() + CALM_SECONDS
     while time.monotonic() < deadline:
         ledger = stack.book.ledger()
         with suppress(Exception):
             is_settled = not ledger.open_requests and all(name in ledger.outcomes for name in soak.sent)
             if is_settled and not ledger.lingering and stack.status()["healthy"]:
-                return
+                return True
         time.sleep(2)
     say("it did not come to rest in time")
+    return False
+
+
+def run_audit(stack: Stack) -> dict[str, Any]:
+    answer = stack.run("audit", "--json", timeout_seconds=COMMAND_SECONDS)
+    assert answer.stdout, answer.stderr
+    return dict(json.loads(answer.stdout))
 
 
 def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> dict[str, object]:
@@ -248,8 +319,7 @@ def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> di
     while lost and time.monotonic() < deadline:
         lost = traffic.find_lost(status["generation"], status["usersTopic"], until)
         time.sleep(2)
-    answer = stack.run("audit", "--json", timeout_seconds=600)
-    audit = json.loads(answer.stdout)
+    audits = [*soak.audits, run_audit(stack)]
     outcomes = Counter(str(entry.event) for entry in ledger.outcomes.values())
     twice = [name for name, count in settled_counts(stack).items() if count > 1]
     return {
@@ -258,9 +328,10 @@ def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> di
         "outcomes": dict(outcomes),
         "swaps": outcomes[str(Event.APPLIED)],
         "faults": {name: count for name, count in soak.done.items() if name not in COMMANDS},
-        "lost": len(lost) + audit.get("missing", -1),
-        "double": audit.get("extra", -1) + audit.get("unaccounted", -1),
-        "rowsCompared": audit.get("rowsCompared", 0),
+        "lost": len(lost) + sum(audit.get("missing", -1) for audit in audits),
+        "double": sum(audit.get("extra", -1) + audit.get("unaccounted", -1) for audit in audits),
+        "rowsCompared": [audit.get("rowsCompared", 0) for audit in audits],
+        "wrong": soak.wrong,
         "unsettled": [name for name in soak.sent if name not in ledger.outcomes],
         "settledTwice": twice,
         "readErrors": [len(traffic.read_errors), *traffic.read_errors[:3]],
@@ -288,7 +359,7 @@ def main() -> int:
     result = run(folder, options.minutes, seed)
     for name, value in result.items():
         say(f"{name:20} {value}")
-    is_right = not (result["lost"] or result["double"] or result["unsettled"] or result["settledTwice"])
+    is_right = not any(result[name] for name in ("lost", "double", "wrong", "unsettled", "settledTwice"))
     if is_right:
         shutil.rmtree(folder)
     else:
