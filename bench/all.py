@@ -57,7 +57,7 @@ class Bench:
 BENCHES = (
     Bench("bulk", quick="--events 100000"),
     Bench("latency", quick="--seconds 20"),
-    Bench("growth", quick="--base 50000 --events 100000 500000"),
+    Bench("growth", quick="--base 50000 --events 100000 500000 --crowd 40000"),
     Bench("backfill", quick="--events 100000", within="bulk"),
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
     Bench("week", "--days 7", quick="--days 0.1", is_apart=True),

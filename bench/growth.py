@@ -11,6 +11,9 @@ A person has about four events, close together, however long the history is, so 
 rows at each size, and there are about as many joined rows as events: for left and inner half of these are users, for
 natural and asof, which have one row for each user or account, nearly all are of that side.
 
+The same is measured once more with few people: each has about two hundred events, so that an event of a burst makes
+about a hundred rows, and a burst of 200 of them about twenty thousand.
+
 Memory is what the JVM and the Python process of the driver have in RAM together, at each size. Each event is one row of
 state. A size of less than eight times the small history counts for memory only.
 """
@@ -39,20 +42,31 @@ from switchyard.layout import JOIN_TYPES
 from switchyard.offsets import has_reached
 from switchyard.settings import Settings
 
-BURST = 5_000
 WARM_UP, MEASURED = 4, 7
 FIRST_WARM_UP = 12
 """The baseline must not be the time of a JVM that is still compiling."""
 REST_SECONDS = 0.5
 """What a driver still does after a batch is visible, such as its offsets, is not beside the next one of the other."""
-EVENTS_OF_A_PERSON = 4
-NEIGHBOURS = 10_000
-"""So many people have all their events of the history before the next ones have their first."""
+NEIGHBOURS = 40_000
+"""The people of so many events have all of them before the next ones have their first."""
 USER_SHARE = {"left": 0.5, "inner": 0.5, "natural": 0.9, "asof": 0.1}
 """In the history: such a share gives about one joined row for each event."""
 GROWTH_TARGET, MEMORY_TARGET = 1.3, 1.2
 MEMORY_LIMIT_MIB = 2048
 LEAST_GROWTH = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the events are spread over people, and how many of them are one burst."""
+
+    events_of_a_person: int
+    burst: int
+    label: str = ""
+
+
+MANY_PEOPLE = Shape(events_of_a_person=4, burst=5_000)
+FEW_PEOPLE = Shape(events_of_a_person=200, burst=200, label=", few people")
 
 
 @dataclass(frozen=True)
@@ -78,23 +92,28 @@ class GrowingLoad(Load):
     """A driver, and what it was given so far."""
 
     filler: Filler
+    shape: Shape
     people: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.join_type + self.shape.label
 
     def send_history(self, events: int) -> None:
         """Until so many events were sent; the driver reads them as they come."""
         while (left := events - self.filler.sent) > 0:
-            self._send_new_people(min(left, NEIGHBOURS * EVENTS_OF_A_PERSON))
+            self._send_new_people(min(left, NEIGHBOURS))
 
     def grow_to(self, events: int) -> None:
         self.send_history(events)
         self.wait_until_read(every=1.0)
         self.wait_until_active()
-        tell(f"{self.join_type}: {events} events are read")
+        tell(f"{self.name}: {events} events are read")
 
     def warm_up(self, bursts: int) -> None:
         """More history, in pieces of a burst that follow each other at once."""
         for _ in range(bursts):
-            self._send_new_people(BURST)
+            self._send_new_people(self.shape.burst)
             self._wait_until_planned()
         self.wait_until_read()
 
@@ -102,14 +121,14 @@ class GrowingLoad(Load):
         """The time of its batch; none when the trigger has cut it in two."""
         time.sleep(REST_SECONDS)
         last = self.last_batch()
-        self.filler.send(range(self.people), 0.5, BURST)
+        self.filler.send(range(self.people), 0.5, self.shape.burst)
         self.filler.flush()
         self.wait_until_read()
-        return self.batch_seconds_since(last, BURST)
+        return self.batch_seconds_since(last, self.shape.burst)
 
     def _send_new_people(self, events: int) -> None:
         """Each with all their events: who was there before keeps what they have."""
-        people = range(self.people, self.people + max(1, events // EVENTS_OF_A_PERSON))
+        people = range(self.people, self.people + max(1, events // self.shape.events_of_a_person))
         self.filler.send(people, USER_SHARE[self.join_type], events)
         self.people = people.stop
         self.filler.flush()
@@ -135,13 +154,13 @@ def measure(grown: GrowingLoad, small: GrowingLoad) -> tuple[Side, Side]:
         for load, mine in zip(loads, times, strict=True):
             mine += load.burst()
     for name, mine in zip(("grown", "small"), times, strict=True):
-        tell(f"{grown.join_type}, {name}: batches {', '.join(f'{seconds:.2f}' for seconds in mine)}")
+        tell(f"{grown.name}, {name}: batches {', '.join(f'{seconds:.2f}' for seconds in mine)}")
     first, second = (describe_side(load, *was, mine) for load, was, mine in zip(loads, before, times, strict=True))
     return first, second
 
 
 def describe_side(load: GrowingLoad, events: int, rows: int, times: Sequence[float]) -> Side:
-    bursts, now = (load.filler.sent - events) // BURST, load.joined_rows()
+    bursts, now = (load.filler.sent - events) // load.shape.burst, load.joined_rows()
     return Side(now, statistics.median(times), (now - rows) // bursts)
 
 
@@ -155,12 +174,14 @@ def describe_bursts(side: Side) -> str:
 
 
 @contextmanager
-def loaded_driver(folder: Path, kafka: dict[str, str], join_type: str, name: str) -> Iterator[GrowingLoad]:
+def loaded_driver(
+    folder: Path, kafka: dict[str, str], join_type: str, shape: Shape, name: str
+) -> Iterator[GrowingLoad]:
     settings = Settings(root=str(folder / name))
     topics = f"users-{name}", f"accounts-{name}"
     filler = Filler(kafka["bootstrap.servers"], *topics)
     with running_generation(settings, kafka, *topics, join_type) as driver, TopicReader(kafka) as reader:
-        yield GrowingLoad(settings, join_type, driver, reader, topics, filler)
+        yield GrowingLoad(settings, join_type, driver, reader, topics, filler, shape)
 
 
 def grow(small: GrowingLoad, grown: GrowingLoad, base: int, sizes: Sequence[int]) -> list[Sample]:
@@ -177,18 +198,21 @@ def grow(small: GrowingLoad, grown: GrowingLoad, base: int, sizes: Sequence[int]
             small.warm_up(WARM_UP)
             sides = measure(grown, small)
         samples.append(Sample(grown.filler.sent, grown.memory_mib(), sides))
-        tell(f"{grown.join_type}: {describe(samples[-1])}")
+        tell(f"{grown.name}: {describe(samples[-1])}")
     return samples
 
 
-def judge(join_type: str, samples: Sequence[Sample]) -> list[Figure]:
-    """Each size against the small one in the same minutes; the memory of the largest against that of a tenth of it."""
+def judge(subject: str, samples: Sequence[Sample]) -> list[Figure]:
+    """Each size against the small one in the same minutes; the memory of the largest against that of a tenth of it.
+
+    The memory of a single size has the limit only.
+    """
     figures = []
     for grown, small in (sample.sides for sample in samples if sample.sides):
-        name, against = (f"{side.joined_rows / 1e6:.1f}M rows" for side in (grown, small))
+        name, against = (f"{show_millions(side.joined_rows)} rows" for side in (grown, small))
         figures.append(
             Figure(
-                f"growth, {join_type}, a batch at {name}",
+                f"growth, {subject}, a batch at {name}",
                 grown.batch_seconds,
                 small.batch_seconds,
                 "s",
@@ -198,14 +222,34 @@ def judge(join_type: str, samples: Sequence[Sample]) -> list[Figure]:
         )
     last = samples[-1]
     tenth = min(samples, key=lambda sample: abs(sample.events - last.events / 10))
-    name = f"memory, {join_type}, {last.events / 1e6:.1f}M rows of state"
-    against = f"the same with {tenth.events / 1e6:.1f}M"
-    memory = last.memory_mib
-    return [
-        *figures,
-        Figure(name, memory, tenth.memory_mib, "MiB", MEMORY_TARGET, against=against),
-        Figure(name, memory, MEMORY_LIMIT_MIB, "MiB", 1.0, against="the limit of 2 GiB"),
-    ]
+    name, memory = f"memory, {subject}, {show_millions(last.events)} rows of state", last.memory_mib
+    if tenth is not last:
+        against = f"the same with {show_millions(tenth.events)}"
+        figures.append(Figure(name, memory, tenth.memory_mib, "MiB", MEMORY_TARGET, against=against))
+    return [*figures, Figure(name, memory, MEMORY_LIMIT_MIB, "MiB", 1.0, against="the limit of 2 GiB")]
+
+
+def show_millions(count: int) -> str:
+    return f"{count / 1e6:.1f}M"
+
+
+def measure_growth(
+    join_type: str, shape: Shape, base: int, sizes: Sequence[int]
+) -> tuple[list[Figure], dict[str, Any]]:
+    with (
+        running_broker() as (folder, kafka),
+        loaded_driver(folder, kafka, join_type, shape, f"{join_type}-small") as small,
+        loaded_driver(folder, kafka, join_type, shape, join_type) as grown,
+    ):
+        samples = grow(small, grown, base, sizes)
+        stored = grown.stored_mb()
+    name = grown.name
+    facts: dict[str, Any] = {f"{name}, events in a batch": shape.burst}
+    facts |= {f"{name}, at size {number}": describe(one) for number, one in enumerate(samples, 1)}
+    facts[f"{name}, most memory at any time, MiB"] = round(grown.most_mib)
+    for place, size in stored.items():
+        facts[f"{name}, MB of a million events in the {place}"] = round(size / grown.filler.sent * 1e6)
+    return judge(name, samples), facts
 
 
 def main() -> int:
@@ -214,24 +258,20 @@ def main() -> int:
     parser.add_argument("--base", type=int, default=160_000, help="events of the history that stays small")
     parser.add_argument("--events", type=int, nargs="+", default=sizes, help="sizes of the history that grows")
     parser.add_argument("--joins", nargs="*", choices=JOIN_TYPES, default=["left"])
+    parser.add_argument("--crowd", type=int, default=160_000, help="events of the history of few people that grows")
+    parser.add_argument("--crowd-joins", nargs="*", choices=JOIN_TYPES, default=["left"])
     options = parser.parse_args()
     if len(options.events) < 2:
         parser.error("give two sizes or more: the memory of one is compared with that of the other")
+    wanted = [(join_type, MANY_PEOPLE, options.base, options.events) for join_type in options.joins]
+    base = options.crowd // LEAST_GROWTH
+    wanted += [(join_type, FEW_PEOPLE, base, [options.crowd]) for join_type in options.crowd_joins]
     figures: list[Figure] = []
-    facts: dict[str, Any] = {"events in a batch": BURST}
-    for join_type in options.joins:
-        with (
-            running_broker() as (folder, kafka),
-            loaded_driver(folder, kafka, join_type, f"{join_type}-small") as small,
-            loaded_driver(folder, kafka, join_type, join_type) as grown,
-        ):
-            samples = grow(small, grown, options.base, options.events)
-            stored = grown.stored_mb()
-        figures += judge(join_type, samples)
-        facts |= {f"{join_type}, at size {number}": describe(one) for number, one in enumerate(samples, 1)}
-        facts[f"{join_type}, most memory at any time, MiB"] = round(grown.most_mib)
-        for place, size in stored.items():
-            facts[f"{join_type}, MB of a million events in the {place}"] = round(size / grown.filler.sent * 1e6)
+    facts: dict[str, Any] = {}
+    for one in wanted:
+        found, seen = measure_growth(*one)
+        figures += found
+        facts |= seen
     keep("growth", figures, facts)
     return 0
 

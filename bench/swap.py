@@ -5,8 +5,11 @@ same job to its first committed batch) and the way without Switchyard (stop the 
 the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. A swap with a
 spare driver begins when a spare is ready, and that spare is not replaced as long as something else is measured.
 
-It goes round by round, a swap with a spare, a bare job, a swap without: with `--minutes` there is one of each, and more
-of them, up to their numbers, while there is time.
+A swap to a crowd, a history of few people with a million joined rows, reads all of it from `earliest` and passes the
+data gate before its flip. Its baseline is a bare job that reads the same until its first batch, which has all of it.
+
+It goes round by round, a swap with a spare, a bare job, a swap without, a bare job and a swap to the crowd: with
+`--minutes` there is one of each, and more of them, up to their numbers, while there is time.
 """
 
 from __future__ import annotations
@@ -28,9 +31,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.measure import Figure, keep, quantile, tell
+from bench.stage import Filler
 from switchyard.kafka.client import write_properties
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
@@ -43,6 +50,7 @@ from switchyard.local.java import find_java
 from switchyard.local.jobs import submit_command
 from switchyard.settings import Settings
 from switchyard.submission import GenerationRequest, spark_conf, submit_arguments, submit_environment
+from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import newest_progress
@@ -50,9 +58,16 @@ from tests.integration.traffic import Traffic, running_traffic
 
 Bare = tuple[float, float | None]
 AGAINST = "a plain spark-submit to its first committed batch"
+AGAINST_CROWD = "a plain spark-submit that reads the same from earliest"
 COLD_TARGET, SPARE_TARGET = 0.9, 0.25
+CROWD_TARGET = 1.1
+"""What a cold swap may take, and a fifth for the data gate."""
 PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
-SPARE, COLD, BARE = "with a spare", "cold", "bare"
+CROWD_PAIR = ("users-crowd", "accounts-crowd")
+CROWD_PEOPLE, CROWD_EVENTS = 100, 20_000
+"""Each has about a hundred events on either side."""
+SPARE, COLD, BARE, CROWD = "with a spare", "cold", "bare", "to a crowd"
+BARE_CROWD = "bare job that reads the crowd"
 SPARE_DAG = "switchyard_spare"
 MOST_SECONDS = 240.0
 LINGER_SECONDS = 3
@@ -126,19 +141,20 @@ def rehearse(settings: Settings) -> None:
     wait_for(lambda: DeltaBook(settings.layout).ledger().outcomes.get("rehearsal"), "the rehearsal")
 
 
-def send(settings: Settings, swap_id: str, users: str, accounts: str, **more: bool) -> None:
-    command = {"usersTopic": users, "accountsTopic": accounts, "joinType": "inner", "id": swap_id} | more
+def send(settings: Settings, swap_id: str, users: str, accounts: str, **more: object) -> None:
+    command = {"usersTopic": users, "accountsTopic": accounts, "joinType": "inner", "id": swap_id, **more}
     kafka = {"bootstrap.servers": settings.bootstrap}
     publish(kafka, settings.control_topic, json.dumps(command).encode(), "cli:bench")
 
 
-def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int) -> dict[str, Any]:
+def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int, to_crowd: bool = False) -> dict[str, Any]:
     """One swap to the other pair of topics; returns its seconds. Waits until the old generation has retired."""
     book = DeltaBook(settings.layout)
     active = book.standing().target
-    users, accounts = PAIRS[1] if active and active.usersTopic == PAIRS[0][0] else PAIRS[0]
+    other = PAIRS[1] if active and active.usersTopic == PAIRS[0][0] else PAIRS[0]
+    users, accounts = CROWD_PAIR if to_crowd else other
     began = datetime.now(UTC)
-    send(settings, swap_id, users, accounts)
+    send(settings, swap_id, users, accounts, **({"start": "earliest"} if to_crowd else {}))
     outcome = wait_for(lambda: book.ledger().outcomes.get(swap_id), f"swap {number}")
     if outcome.event != "APPLIED":
         raise SystemExit(f"swap {number} is {outcome.event}: {outcome.detail}")
@@ -158,10 +174,10 @@ def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int) -> 
 
 @contextmanager
 def bare_job(
-    settings: Settings, kafka: Path, generation: int, pair: tuple[str, str]
+    settings: Settings, kafka: Path, generation: int, pair: tuple[str, str], start: str = "latest"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The job itself, without Switchyard around it: a plain spark-submit, without the class archive of set-up."""
-    arguments = submit_arguments(GenerationRequest(generation, *pair, "inner", "latest"), kafka)
+    arguments = submit_arguments(GenerationRequest(generation, *pair, "inner", start), kafka)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port)}
     process = subprocess.Popen(
@@ -187,9 +203,7 @@ def measure_bare(stack: Settings, folder: Path, number: int, may_resubmit: Calla
 
     The second is measured only if it may be, given the seconds of the first; its job is one more of the first kind.
     """
-    settings = Settings(root=str(folder / f"bare-{number}"), kafka_port=stack.kafka_port)
-    kafka = folder / "kafka.properties"
-    write_properties(kafka, {"bootstrap.servers": stack.bootstrap})
+    settings, kafka = prepare_bare(stack, folder, f"bare-{number}")
     began = time.monotonic()
     with bare_job(settings, kafka, 1, PAIRS[0]):
         wait_for(lambda: first_batch(settings, 1), "the bare job's first batch")
@@ -205,6 +219,27 @@ def measure_bare(stack: Settings, folder: Path, number: int, may_resubmit: Calla
         wait_for(lambda: first_batch(settings, 2), "the resubmitted job's first batch")
         now = time.monotonic()
     return [(bare, now - stopped), (now - resubmitted, None)]
+
+
+def prepare_bare(stack: Settings, folder: Path, name: str) -> tuple[Settings, Path]:
+    kafka = folder / "kafka.properties"
+    write_properties(kafka, {"bootstrap.servers": stack.bootstrap})
+    return Settings(root=str(folder / name), kafka_port=stack.kafka_port), kafka
+
+
+def measure_bare_crowd(stack: Settings, folder: Path, number: int) -> float:
+    """Seconds from spark-submit to the first committed batch, which has the whole history of the crowd."""
+    settings, kafka = prepare_bare(stack, folder, f"bare-crowd-{number}")
+    began = time.monotonic()
+    with bare_job(settings, kafka, 1, CROWD_PAIR, "earliest"):
+        wait_for(lambda: first_batch(settings, 1), "the whole history of the crowd")
+        return time.monotonic() - began
+
+
+def count_rows(layout: Layout, generation: int) -> int:
+    files = pa.table(store.open_table(layout, "joined").get_add_actions(flatten=True))
+    mine = files.filter(pc.equal(files["partition.generation"], generation))
+    return int(pc.sum(mine["num_records"]).as_py())
 
 
 def order_steps(wanted: Mapping[str, int]) -> Iterator[str]:
@@ -259,9 +294,12 @@ def beside_traffic(settings: Settings, spare: bool = False) -> Iterator[tuple[Tr
     """A running stack whose topics get events and whose rows are read all the time."""
     with running_stack(settings, spare):
         ensure_topics({"bootstrap.servers": settings.bootstrap}, [topic for pair in PAIRS for topic in pair], 2)
+        crowd = Filler(settings.bootstrap, *CROWD_PAIR)
+        crowd.send(range(CROWD_PEOPLE), 0.5, CROWD_EVENTS)
+        crowd.flush()
         reader, stop = Reader(settings.layout), threading.Event()
         thread = threading.Thread(target=reader.read, args=(stop,))
-        with running_traffic(settings.layout, settings.bootstrap, PAIRS, with_reader=False) as traffic:
+        with running_traffic(settings.layout, settings.bootstrap, [*PAIRS, CROWD_PAIR], with_reader=False) as traffic:
             thread.start()
             try:
                 wait_for(lambda: reader.first_seen, "the first rows")
@@ -283,11 +321,16 @@ class Measurement:
     done: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """The swaps of each kind"""
     bare: list[Bare] = field(default_factory=list)
+    bare_crowd: list[float] = field(default_factory=list)
+    crowd_rows: int = 0
     lost: int = 0
 
     def take(self, kind: str, wanted: Mapping[str, int]) -> None:
         if kind == BARE:
             self._run_bare(wanted[BARE])
+        elif kind == BARE_CROWD:
+            self.bare_crowd.append(measure_bare_crowd(self.settings, self.folder, len(self.bare_crowd)))
+            tell(f"{BARE_CROWD} {self.bare_crowd[-1]:.1f} s")
         else:
             if kind == SPARE:
                 self.wait_for_spare()
@@ -301,9 +344,12 @@ class Measurement:
         airflow.set_paused(SPARE_DAG, True)
 
     def _swap(self, kind: str, number: int) -> None:
-        swap = swap_once(self.settings, self.reader, f"{kind}-{number}".replace(" ", "-"), number)
+        to_crowd = kind == CROWD
+        swap = swap_once(self.settings, self.reader, f"{kind}-{number}".replace(" ", "-"), number, to_crowd)
         self.done.setdefault(kind, []).append(swap)
         self.lost += count_lost(self.traffic, swap)
+        if to_crowd:
+            self.crowd_rows = count_rows(self.settings.layout, swap["generation"])
         seconds = f"flip {swap['flip']:.1f} s, first row {swap['firstRow']:.1f} s"
         tell(f"swap {number + 1}, {kind}: {seconds}; {swap['steps']}")
 
@@ -334,6 +380,9 @@ class Measurement:
                 f"first row, {kind}, median seconds": round(statistics.median(rows), 2),
                 f"first row, {kind}, {slowest} seconds": round(quantile(rows, 0.95), 2),
             }
+        if self.bare_crowd:
+            result[f"{BARE_CROWD}, median seconds"] = round(statistics.median(self.bare_crowd), 2)
+            result["joined rows of the crowd"] = self.crowd_rows
         if gaps:
             result["gap of stop and resubmit, seconds"] = round(max(gaps), 2)
         return result | {
@@ -358,12 +407,16 @@ def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
 
 
 def judge(result: dict[str, Any]) -> list[Figure]:
-    """The medians of what was measured, against one baseline."""
-    bare = result["bare job, median seconds"]
-    wanted = {"swap, cold": (COLD, COLD_TARGET), "swap with a spare": (SPARE, SPARE_TARGET)}
+    """The medians of what was measured, each against its bare job."""
+    plain, crowd = ("bare job, median seconds", AGAINST), (f"{BARE_CROWD}, median seconds", AGAINST_CROWD)
+    wanted = {
+        "swap, cold": (COLD, COLD_TARGET, *plain),
+        "swap with a spare": (SPARE, SPARE_TARGET, *plain),
+        "swap from earliest, few people": (CROWD, CROWD_TARGET, *crowd),
+    }
     return [
-        Figure(name, result[f"flip, {kind}, median seconds"], bare, "s", target, against=AGAINST)
-        for name, (kind, target) in wanted.items()
+        Figure(name, result[f"flip, {kind}, median seconds"], result[bare], "s", target, against=against)
+        for name, (kind, target, bare, against) in wanted.items()
         if f"swaps, {kind}" in result
     ]
 
@@ -372,6 +425,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--swaps", type=int, default=5, metavar="N", help="how many swaps without a spare driver")
     parser.add_argument("--spare", type=int, default=5, metavar="N", help="how many swaps with a spare driver")
+    parser.add_argument("--crowd", type=int, default=1, metavar="N", help="how many swaps to a history of few people")
     parser.add_argument(
         "--bare-runs", type=int, default=3, metavar="N", help="how often the baseline is measured in between"
     )
@@ -379,10 +433,11 @@ def main() -> int:
         "--minutes", type=float, default=math.inf, help="go on after the first of each kind only within this time"
     )
     options = parser.parse_args()
-    if not options.bare_runs or not options.swaps + options.spare:
-        parser.error("give swaps or swaps with a spare, and at least one bare run to compare them with")
+    if not options.bare_runs or not options.swaps + options.spare + options.crowd:
+        parser.error("give swaps of one kind or more, and at least one bare run to compare them with")
     # A bare job between two swaps, so that no command waits for the run that has started the swap before it.
     wanted = {SPARE: options.spare, BARE: options.bare_runs, COLD: options.swaps}
+    wanted |= {BARE_CROWD: options.crowd, CROWD: options.crowd}
     result = run(wanted, Clock(60 * options.minutes))
     keep("swap", judge(result), result)
     return 1 if result["reads that failed"] or result["events lost"] else 0

@@ -19,7 +19,8 @@ from bench.growth import Sample, Side, judge
 from bench.latency import Events, Half, Latencies, Visible, Window, find_latencies, split_by_load
 from bench.maintenance import Day, longest_wait, plan_day, plan_merges, split, write_log
 from bench.measure import Figure, quantile, read_processor_time, stolen_share
-from bench.swap import DOWN_SECONDS, Clock, order_steps
+from bench.swap import BARE_CROWD, COLD, CROWD, DOWN_SECONDS, SPARE, Clock, order_steps
+from bench.swap import judge as judge_swaps
 from bench.week import Stage, Week
 from switchyard.layout import PROJECT
 from switchyard.tables.merging import FAN_IN
@@ -84,6 +85,23 @@ def test_a_batch_is_compared_with_the_small_one_of_its_minutes_and_memory_with_a
         (1200, 1100),
         (1200, 2048),
     ]
+
+
+def test_the_memory_of_a_single_size_is_compared_with_the_limit_only() -> None:
+    sample = Sample(160_000, 1024, (Side(8_000_000, 0.9, 20_000), Side(1_000_000, 0.8, 20_000)))
+    batch, memory = judge("left, few people", [sample])
+    assert (batch.name, batch.against) == ("growth, left, few people, a batch at 8.0M rows", "the same at 1.0M rows")
+    assert (memory.baseline, memory.ratio) == (2048, 0.5)
+
+
+def test_a_swap_to_a_crowd_is_compared_with_the_bare_job_that_reads_the_same() -> None:
+    plain = {f"flip, {kind}, median seconds": seconds for kind, seconds in ((COLD, 6.0), (SPARE, 2.0), (CROWD, 9.0))}
+    done = {f"swaps, {kind}": 1 for kind in (COLD, SPARE, CROWD)}
+    bare = {"bare job, median seconds": 8.0, f"{BARE_CROWD}, median seconds": 10.0}
+    figures = judge_swaps(plain | done | bare)
+    assert [(figure.ours, figure.baseline) for figure in figures] == [(6.0, 8.0), (2.0, 8.0), (9.0, 10.0)]
+    del done[f"swaps, {CROWD}"]
+    assert len(judge_swaps(plain | done | bare)) == 2
 
 
 def test_the_second_half_of_a_week_is_compared_with_the_first_and_a_batch_with_that_of_the_first_hour() -> None:
