@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,15 +29,16 @@ from switchyard.stream.forgotten_frames import skip_forgotten_rows
 from switchyard.stream.sink import BatchSink, Counts
 from switchyard.tables import files
 from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import FILE_BYTES, conform
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.writer import Revision, TableWriter
 
 WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in sorted(files.HARDLY_REPEATED)}
 KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
 MOST_FILE_ROWS = 250_000
-"""A driver reads one file at a time into its memory, to revise some of its rows or to forget a person."""
+"""To revise a row, or to forget a person, is to write its file again."""
 MOST_REVISED_ROWS = 50_000
-"""Up to so many older rows the driver revises itself; more of them are left to the executors."""
+"""Up to so many older rows, of FILE_BYTES at most, the driver revises itself; more are left to the executors."""
 
 
 def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int) -> Counts:
@@ -143,9 +145,8 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     ]
     late = _describe_files(writer, f"{folder}/standing=late")
     added += late if is_left else []
-    if sum(map(count_rows, late)) <= MOST_REVISED_ROWS:
-        names = KEYS[side] if is_left else changes.ROW_SCHEMA.names
-        revised = _read_rows(writer, late, names)
+    revised = _read_if_it_fits(writer, late, KEYS[side] if is_left else changes.ROW_SCHEMA.names)
+    if revised is not None:
         sink.commit_joined(batch_id, JoinedChanges(changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added)
     else:
         revision = BulkRevision(rows.sparkSession, writer, f"{folder}/revised", late, side, is_left)
@@ -187,14 +188,17 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     return placed.where("standing is not null").select(*changes.ROW_SCHEMA.names, "standing")
 
 
-def _read_rows(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table:
-    """Rows by way of files, which were counted before."""
-    parts = [writer.folder.read(action.path, names) for action in written]
-    rows = pa.concat_tables(parts) if parts else changes.ROW_SCHEMA.empty_table()
-    columns = [
-        rows[field.name] if field.name in names else pa.nulls(len(rows), field.type) for field in changes.ROW_SCHEMA
-    ]
-    return pa.table(columns, names=changes.ROW_SCHEMA.names).cast(changes.ROW_SCHEMA)
+def _read_if_it_fits(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table | None:
+    """Some columns of the rows of some files; None when they are more than the driver may take."""
+    if sum(map(count_rows, written)) > MOST_REVISED_ROWS:
+        return None
+    parts, size = [changes.ROW_SCHEMA.empty_table()], 0
+    for rows in chain.from_iterable(writer.scan(action.path, names) for action in written):
+        parts.append(conform(rows, changes.ROW_SCHEMA))
+        size += rows.nbytes
+        if size > FILE_BYTES:
+            return None
+    return pa.concat_tables(parts)
 
 
 def count_rows(action: AddAction) -> int:

@@ -23,9 +23,11 @@ from switchyard.tables.schemas import ACCOUNTS, JOINED, REJECTS, USERS
 
 Side = Literal["user", "account"]
 Keys = np.ndarray[Any, np.dtype[np.int64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 ROW_SCHEMA = pa.schema([field for field in JOINED if field.name != "generation"])
 BATCH_SCHEMA = pa.schema([("kind", pa.string()), *ROW_SCHEMA, ("value", pa.string()), ("reason", pa.string())])
+POSITIONS = [f"{side}{name}" for side in ("user", "account") for name in ("Ts", "Partition", "Offset")]
 KINDS = ("user", "account", "pair", "reject", "tombstone")
 
 
@@ -162,14 +164,23 @@ def keep_latest(pairs: pa.Table, side: Side) -> pa.Table:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What becomes of one file of `joined`: the rows that stay in it and the rows that take others' places."""
+    """What becomes of rows of `joined`: those that stay in their file and those that take others' places."""
 
     kept: pa.Table
     replacing: pa.Table
 
 
-def revise_file(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
-    """Applies revised rows to the rows of one file; None when the file stays as it is."""
+def revise_rows(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
+    """Applies revised rows to rows of a file; None when these stay as they are."""
+    goes, row_of = find_revised(existing, changes)
+    if not goes.any():
+        return None
+    replacing = changes.revised.slice(0, 0) if changes.drop_only else changes.revised.take(pa.array(row_of[goes]))
+    return Rewrite(kept=existing.filter(pa.array(~goes)), replacing=replacing)
+
+
+def find_revised(existing: pa.Table, changes: JoinedChanges) -> tuple[Mask, Keys]:
+    """Which rows of a file lose their place, and the revised row for each. Looks at positions and times only."""
     wanted = keys_of(changes.revised, changes.side)
     order = np.argsort(wanted)
     present = _present_keys(existing, changes.side)
@@ -178,15 +189,9 @@ def revise_file(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
     row_of = order[at]
     hit = wanted[row_of] == present
     if changes.drop_only:
-        goes = hit & existing["accountOffset"].is_null().to_numpy(zero_copy_only=False)
-        replacing = changes.revised.slice(0, 0)
-    else:
-        candidates = changes.revised.take(pa.array(row_of))
-        goes = hit & _is_later(candidates, existing, other(changes.side))
-        replacing = candidates.filter(pa.array(goes))
-    if not goes.any():
-        return None
-    return Rewrite(kept=existing.filter(pa.array(~goes)), replacing=replacing)
+        return hit & existing["accountOffset"].is_null().to_numpy(zero_copy_only=False), row_of
+    candidates = changes.revised.select(POSITIONS).take(pa.array(row_of))
+    return hit & _is_later(candidates, existing, other(changes.side)), row_of
 
 
 def _present_keys(existing: pa.Table, side: Side) -> Keys:
@@ -196,7 +201,7 @@ def _present_keys(existing: pa.Table, side: Side) -> Keys:
     return np.where(missing, -1, keys)
 
 
-def _is_later(rows: pa.Table, than: pa.Table, side: Side) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _is_later(rows: pa.Table, than: pa.Table, side: Side) -> Mask:
     """Row by row: whether the event of `side` in `rows` is later than the one in `than`, which may be missing."""
     later = than[f"{side}Offset"].is_null().to_numpy(zero_copy_only=False).copy()
     undecided = ~later

@@ -31,6 +31,7 @@ REASON = "the person was forgotten"
 POSITION = ("topic", "partition", "offset", "ts")
 KEY = ("userId", "partition", "offset")
 MOST_PAIRS = 250_000
+PAIR_BYTES = 64 * 2**20
 SIDES: dict[str, Side] = {"users": "user", "accounts": "account"}
 
 
@@ -229,7 +230,8 @@ def join_events(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> It
     """
     is_asof = spec.joinType == "asof"
     cut, whole = (accounts, users) if is_asof else (users, accounts)
-    step = max(1, MOST_PAIRS // max(1, whole.num_rows))
+    widths = sum(rows.nbytes // max(1, rows.num_rows) for rows in (cut, whole))
+    step = max(1, min(MOST_PAIRS, PAIR_BYTES // max(1, widths)) // max(1, whole.num_rows))
     for first in range(0, cut.num_rows, step):
         part = cut.slice(first, step)
         yield _join(whole if is_asof else part, part if is_asof else whole, spec)

@@ -6,6 +6,7 @@ through the fenced writer, so a replayed batch or a replaced attempt changes not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,9 +23,12 @@ from switchyard.stream.changes import JoinedChanges
 from switchyard.tables import files
 from switchyard.tables.forgotten import Marks, Register
 from switchyard.tables.merging import level_of
-from switchyard.tables.writer import Revision, TableWriter
+from switchyard.tables.pieces import FILE_BYTES, gather
+from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
 
 REVISING_THREADS = 2
+HELD_BYTES = 2**20
+"""What is held of a small file until the rows of all are written; a long text that repeats takes little on disk."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class RewrittenFile:
     """
 
     added: list[AddAction]
-    replacing: pa.Table
+    replacing: list[pa.Table]
 
 
 class BatchSink:
@@ -123,20 +127,34 @@ class BatchSink:
                         continue
                     revision.removed.append(files.remove_file(self.spec.generation, file.path, file.size))
                     revision.added.extend(rewritten.added)
-                    replacing.append(rewritten.replacing)
+                    replacing += rewritten.replacing
             revision.added.extend(forgetting.write_joined(writer, pa.concat_tables(replacing)))
             return revision
 
         def rewrite(file: files.FileRange) -> RewrittenFile | None:
-            existing = writer.folder.read(file.path).select(changes.ROW_SCHEMA.names)
-            found = changes.revise_file(existing.cast(changes.ROW_SCHEMA), joined)
-            if found is None:
-                return None
-            if level_of(file.size) == 0:
-                return RewrittenFile([], pa.concat_tables([found.kept, found.replacing]))
-            return RewrittenFile(forgetting.write_joined(writer, found.kept), found.replacing)
+            is_touched = any(
+                changes.find_revised(rows, joined)[0].any() for rows in writer.scan(file.path, changes.POSITIONS)
+            )
+            return self._rewrite(file, joined) if is_touched else None
 
         writer.commit(batch_id, revise)
+
+    def _rewrite(self, file: files.FileRange, joined: JoinedChanges) -> RewrittenFile:
+        writer, rewritten = self.writers["joined"], RewrittenFile([], [changes.ROW_SCHEMA.empty_table()])
+
+        def revise() -> Iterator[pa.Table]:
+            for rows in writer.scan(file.path):
+                found = changes.revise_rows(rows, joined)
+                if found is not None:
+                    rewritten.replacing.append(found.replacing)
+                yield rows if found is None else found.kept
+
+        for kept in gather(revise(), FILE_ROWS, FILE_BYTES):
+            if level_of(file.size) == 0 and kept.nbytes <= HELD_BYTES:
+                rewritten.replacing.append(kept)
+            else:
+                rewritten.added.extend(forgetting.write_joined(writer, kept))
+        return rewritten
 
     def _files_to_revise(self, table: DeltaTable, joined: JoinedChanges) -> list[files.FileRange]:
         if joined.revised.num_rows == 0:

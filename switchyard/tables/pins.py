@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from switchyard.layout import BIG_TABLES, Layout, batch_app_id, forgotten_app_id
 from switchyard.tables import store
-from switchyard.tables.commits import list_data_files
+from switchyard.tables.commits import files_since, list_data_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import scan_files
 from switchyard.tables.progress import newest_progress, repeat_row, report
-from switchyard.tables.schemas import PROGRESS
+from switchyard.tables.schemas import PROGRESS, TIMESTAMP
 
 TICK = timedelta(microseconds=1)
 
 
 def read_pins(layout: Layout, generations: Collection[int], since: datetime) -> dict[str, set[int]]:
     """By table: the versions of each generation's newest row, and of all rows that were written since a moment."""
-    recent = pc.field("generation").isin(list(generations)) & (pc.field("at") >= since)
-    rows = store.read_arrow(layout, "progress", where=recent, columns=[f"{name}Version" for name in BIG_TABLES])
     newest = [row for row in (newest_progress(layout, generation) for generation in generations) if row]
-    return {
-        name: {*pc.unique(rows[f"{name}Version"]).to_pylist(), *(row.version_of(name) for row in newest)}
-        for name in BIG_TABLES
-    }
+    pins = {name: {row.version_of(name) for row in newest} for name in BIG_TABLES}
+    for rows in _scan_since(layout, generations, since):
+        for name, versions in pins.items():
+            versions.update(pc.unique(rows[f"{name}Version"]).to_pylist())
+    return pins
+
+
+def _scan_since(layout: Layout, generations: Collection[int], since: datetime) -> Iterator[pa.Table]:
+    if not store.has_table(layout, "progress"):
+        return
+    table = store.open_table(layout, "progress")
+    live = [file for file in list_data_files(table).values() if file.generation in generations]
+    recent = {file.path: file.rows for file in files_since(live, ["at"], since)}
+    columns = ["at", *(f"{name}Version" for name in BIG_TABLES)]
+    for rows in scan_files(Folder.at(table.table_uri), recent, PROGRESS, columns):
+        yield rows.filter(pc.greater_equal(rows["at"], pa.scalar(since, TIMESTAMP)))
 
 
 def last_batches(layout: Layout, generations: Collection[int]) -> dict[int, datetime | None]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,9 +14,12 @@ from deltalake import DeltaTable
 
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import store
-from switchyard.tables.schemas import TIMESTAMP
+from switchyard.tables.folders import Folder
+from switchyard.tables.pieces import scan_files
+from switchyard.tables.schemas import PROGRESS, TIMESTAMP
 
 RATE_WINDOW = timedelta(seconds=10)
+FEW_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Prog
     """Rows of the newest attempt not older than the first row of its newest file less a window.
 
     Opens only these files, by their statistics. The newest file is the one with the newest batch, whatever the clock.
+    Of a file that many rows were merged into, the last row counts instead of the first.
     """
     if not store.has_table(layout, "progress"):
         return []
@@ -109,12 +113,32 @@ def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Prog
         return []
     attempt = pc.max(files["max.attempt"])
     files = files.filter(pc.equal(files["max.attempt"], attempt))
-    newest_file = files.filter(pc.equal(files["max.batchId"], pc.max(files["max.batchId"])))
-    since = pa.scalar(pc.max(newest_file["min.at"]).as_py() - window, TIMESTAMP)
-    newest = (pc.field("attempt") == attempt) & (pc.field("at") >= since)
-    files = files.filter(pc.greater_equal(files["max.at"], since))
-    paths = {unquote(path): generation for path in files["path"].to_pylist()}
-    return [Progress(**row) for row in store.read_files(table, "progress", paths, newest).to_pylist()]
+    newest = files.filter(pc.equal(files["max.batchId"], pc.max(files["max.batchId"])))
+    newest = newest.sort_by([("min.at", "descending")]).slice(0, 1)
+    is_long = newest["num_records"][0].as_py() > FEW_ROWS
+    first = _last_report(table, newest, attempt) if is_long else newest["min.at"][0].as_py()
+    since = pa.scalar(first - window, TIMESTAMP)
+    found = []
+    for rows in _scan(table, files.filter(pc.greater_equal(files["max.at"], since))):
+        mine = rows.filter(pc.and_(pc.equal(rows["attempt"], attempt), pc.greater_equal(rows["at"], since)))
+        found += [Progress(**row | {"generation": generation}) for row in mine.to_pylist()]
+    return found
+
+
+def _last_report(table: DeltaTable, files: pa.Table, attempt: pa.Scalar) -> datetime:
+    last = (-2, datetime.min.replace(tzinfo=UTC))
+    for rows in _scan(table, files, ["attempt", "batchId", "at"]):
+        mine = rows.filter(pc.equal(rows["attempt"], attempt))
+        mine = mine.filter(pc.equal(mine["batchId"], pc.max(mine["batchId"])))
+        if mine.num_rows:
+            last = max(last, (mine["batchId"][0].as_py(), pc.max(mine["at"]).as_py()))
+    return last[1]
+
+
+def _scan(table: DeltaTable, files: pa.Table, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    paths = map(unquote, files["path"].to_pylist())
+    rows_in = dict(zip(paths, files["num_records"].to_pylist(), strict=True))
+    return scan_files(Folder.at(table.table_uri), rows_in, PROGRESS, columns)
 
 
 def batches(layout: Layout, generation: int) -> list[Progress]:

@@ -102,7 +102,7 @@ class SmallTable:
             rows, _ = newest_table(self._layout, self._name, self._most, None if is_whole else MOST_BYTES)
             rows = rows if is_whole else cut_rows(rows)
         else:
-            fresh = [part for commit in commits for part in scan_new_rows(self._followed, commit)]
+            fresh = (part for commit in commits for part in scan_new_rows(self._followed, commit))
             rows = pa.concat_tables([self._rows.rows, *(fresh if self._name == WHOLE else map(cut_rows, fresh))])
             # Copied together now and then: a table of thousands of one-row pieces is slow to read.
             rows = rows.slice(max(0, rows.num_rows - self._most)).combine_chunks()

@@ -17,10 +17,13 @@ from switchyard.errors import InputError
 from switchyard.forget import DONE, find_rows, forget_in_ended
 from switchyard.gaps import Gap, find_gaps
 from switchyard.generations import keep_spec
+from switchyard.health import WINDOW
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import to_json
 from switchyard.stream import forgetting
+from switchyard.stream.changes import ROW_SCHEMA, JoinedChanges
 from switchyard.stream.forgetting import REASON
+from switchyard.stream.sink import BatchSink
 from switchyard.swaps import Ledger
 from switchyard.tables import files, store
 from switchyard.tables.chain import Chain, read_chain
@@ -28,9 +31,11 @@ from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import add_mark
 from switchyard.tables.names import newest_rows
 from switchyard.tables.pieces import scan_file
-from switchyard.tables.progress import report
+from switchyard.tables.pins import read_pins
+from switchyard.tables.progress import newest_progress, recent_rate, recent_rows, report
 from switchyard.tables.schemas import ACCOUNTS, PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP, USERS
 from switchyard.tables.small import merge_small
+from switchyard.tables.writer import claim_attempt
 from switchyard.web.cutting import MOST_CHARACTERS
 from switchyard.web.live import LiveTables
 from switchyard.web.queries import parse_query
@@ -275,6 +280,63 @@ def test_thousands_of_long_control_messages_are_merged_and_looked_through(layout
     assert taken < 300
     offsets = store.read_arrow(layout, "control_raw", columns=["offset"])["offset"].to_pylist()
     assert sorted(offsets) == list(range(4_000))
+
+
+def test_a_row_among_many_with_one_long_text_is_revised(layout: Layout) -> None:
+    """In the file the text is once."""
+    rows, numbers = 8_000, np.arange(8_000)
+    place = {"userTs": make_moments(numbers), "userPartition": np.zeros(rows, np.int32), "userOffset": numbers}
+    add_file(layout, "joined", 1, place | {"userId": ["a"] * rows, "name": pa.repeat("x" * 100_000, rows)})
+    kept, taken = measure(revise_one, layout)
+    assert kept == [*((n, None) for n in range(rows) if n != 7), (7, 3)]
+    assert taken < 700
+
+
+def revise_one(layout: Layout) -> list[tuple[int, int]]:
+    row = {"userTs": START, "userPartition": 0, "userOffset": 7}
+    row |= {"accountTs": START, "accountPartition": 0, "accountOffset": 3}
+    revised = pa.Table.from_pylist([row], schema=ROW_SCHEMA)
+    changed = JoinedChanges(ROW_SCHEMA.empty_table(), revised, "user", drop_only=False)
+    BatchSink(layout, spec_of("natural"), claim_attempt(layout, 1)).commit_joined(0, changed)
+    found = store.read_arrow(layout, "joined", generation=1, columns=["userOffset", "accountOffset"])
+    return sorted(zip(*found.to_pydict().values(), strict=True), key=lambda place: (place[1] or 0, place[0]))
+
+
+def test_many_pairs_of_long_texts(layout: Layout) -> None:
+    count, taken = measure(join_long, 40)
+    assert count == 40 * 40
+    assert taken < 300
+
+
+def join_long(count: int) -> int:
+    users, accounts = (
+        pa.Table.from_pylist(
+            [{"userId": "a", "ts": START, "topic": "t", "partition": 0, "offset": n} | texts for n in range(count)],
+            schema=pa.schema([field for field in schema if field.name != "generation"]),
+        )
+        for schema, texts in ((USERS, {"name": "x" * 500_000}), (ACCOUNTS, {}))
+    )
+    return sum(rows.num_rows for rows in forgetting.join_events(users, accounts, spec_of("inner")))
+
+
+def test_the_newest_report_and_the_named_versions_of_hours_in_one_file(layout: Layout) -> None:
+    count = 200_000
+    numbers, one = np.arange(count), np.ones(count, np.int64)
+    columns: dict[str, Any] = {"attempt": one, "batchId": numbers, "at": make_moments(numbers * 100), "inputRows": one}
+    columns |= {f"{name}Version": numbers % 7 for name in BIG_TABLES}
+    columns |= {"endOffsets": pa.repeat(to_json({"users": dict.fromkeys(range(50), 7)}), count)}
+    add_file(layout, "progress", 1, columns)
+    (newest, rate, recent), taken = measure(read_newest_reports, layout)
+    assert (newest, rate, recent) == (count - 1, 10.1, 1_801)
+    assert taken < 250
+    pins, taken = measure(read_pins, layout, [1], START)
+    assert pins == {name: set(range(7)) for name in BIG_TABLES}
+    assert taken < 200
+
+
+def read_newest_reports(layout: Layout) -> tuple[int, float, int]:
+    newest = newest_progress(layout, 1)
+    return newest.batchId if newest else -1, recent_rate(layout, 1), len(recent_rows(layout, 1, WINDOW))
 
 
 def look_through(layout: Layout) -> Any:
