@@ -2,7 +2,7 @@
 
 A target that is missed is said and changes nothing; a measurement that does not get to its end makes the exit code 1,
 and leaves what was known of it before. `--only` runs some, `--quick` all at a small size into no page, `--page` none.
-The simulated week takes too long for the run of all: `--only week`.
+The simulated week and the data gate take too long for the run of all: `--only week gate`.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ BENCHES = (
     Bench("backfill", quick="--events 100000", within="bulk"),
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
     Bench("week", "--days 7", quick="--days 0.1", is_apart=True),
+    Bench("gate", quick="--rows 50000 100000", is_apart=True),
     Bench("swap", "--swaps 3 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1", has_rounds=True),
 )
 

@@ -40,6 +40,8 @@ FIELDS: dict[Side, tuple[Field, ...]] = {"user": USER_FIELDS, "account": ACCOUNT
 PLACE = ["partition", "offset"]
 SAMPLE_SHARE = 4
 """Of a long history, the records read again in each topic are the limit divided by this."""
+ROWS_SHARE = 4
+"""Events that make about so many times the limit in rows are weighed, and of these some are compared."""
 FEW_RECORDS = 20_000
 """Up to so many records, compiling a plan takes longer than interpreting it."""
 
@@ -123,7 +125,8 @@ def examine(
         return Verdict(0, 0, 0, records, is_off=True)
     if progress is None or not records:
         return Verdict(0, 0, 0, 0)
-    gate = _Gate(spark, layout, spec, progress, limit, end, records)
+    rows = store.count_rows(layout, "joined", progress.joinedVersion, spec.generation)
+    gate = _Gate(spark, layout, spec, progress, limit, end, records, rows)
     with _plans_for(spark, records):
         if kafka is None:
             return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(other(gate.side)))
@@ -167,6 +170,7 @@ class _Gate:
     limit: int
     end: Offsets
     records: int
+    rows: int
 
     @property
     def side(self) -> Side:
@@ -178,7 +182,10 @@ class _Gate:
 
     def windows(self, side: Side) -> list[Window]:
         ranges = list_ranges(topic_of(self.spec, side), self.spec.startOffsets, self.end)
-        return ranges if self.is_short else choose_windows(ranges, self.limit // SAMPLE_SHARE)
+        most = sum(window.size for window in ranges) if self.is_short else self.limit // SAMPLE_SHARE
+        if self.rows > ROWS_SHARE * self.limit:
+            most = min(most, ROWS_SHARE * self.limit * sum(window.size for window in ranges) // self.rows)
+        return choose_windows(ranges, most)
 
     def stored(self, side: Side, windows: Sequence[Window] | None = None) -> DataFrame:
         """The events of a side as the generation has stored them, all or those within windows."""
@@ -186,10 +193,11 @@ class _Gate:
         return rows if windows is None else rows.where(_is_within(windows, *PLACE))
 
     def compare(self, leading: DataFrame, others: DataFrame) -> Verdict:
-        """`leading` are the events within the windows, `others` all events of the other side."""
+        """`leading` are the events within the windows or more, `others` all events of the other side."""
         joined = self._joined()
-        if self.is_short and self._count_joined() <= self.limit:
+        if self.is_short and self.rows <= self.limit:
             return self._judge(leading, others, joined, None)
+        leading = leading.where(_is_within(self.windows(self.side), *PLACE))
         weights = self._weigh(leading, others)
         chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
         places = F.broadcast(self.spark.createDataFrame(weights.take(chosen).select(PLACE)))
@@ -218,9 +226,6 @@ class _Gate:
         paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
         rows = read_paths(self.spark, "joined", paths)
         return rows.where(_is_within(windows, *(f"{self.side}{name.capitalize()}" for name in PLACE)))
-
-    def _count_joined(self) -> int:
-        return store.count_rows(self.layout, "joined", self.progress.joinedVersion, self.spec.generation)
 
 
 def _key() -> Column:

@@ -14,6 +14,8 @@ from switchyard.offsets import Offsets
 
 WINDOWS = 3
 """Windows of each partition: at its beginning, in the middle and at its end."""
+LEAST_WINDOW = 50
+"""Offsets of a window at least: some may hold no event, as on a compacted topic."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ def list_ranges(topic: str, start: Offsets, end: Offsets) -> list[Window]:
 
 def choose_windows(ranges: Sequence[Window], most_records: int) -> list[Window]:
     """Windows in these ranges with about `most_records` offsets together, at least one of each range."""
-    share = max(1, most_records // (WINDOWS * max(1, len(ranges))))
+    if sum(whole.size for whole in ranges) <= most_records:
+        return list(ranges)
+    share = max(LEAST_WINDOW, most_records // (WINDOWS * max(1, len(ranges))))
     return [window for whole in ranges for window in _cut_windows(whole, share)]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.stream.sampling import WINDOWS, Window, choose_events, choose_windows, list_ranges
+from switchyard.stream.sampling import LEAST_WINDOW, WINDOWS, Window, choose_events, choose_windows, list_ranges
 
 ranges = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**8)), min_size=1, max_size=50).map(
     lambda spans: [Window(partition, first, first + size) for partition, (first, size) in enumerate(spans)]
@@ -22,12 +22,12 @@ def test_windows_lie_in_their_ranges_and_reach_both_ends(whole: list[Window], mo
         assert mine[0].first == span.first
         assert mine[-1].after == span.after
         assert all(before.after <= after.first for before, after in pairwise(mine))
-    assert sum(window.size for window in chosen) <= max(most, WINDOWS * len(whole))
+    assert sum(window.size for window in chosen) <= max(most, WINDOWS * LEAST_WINDOW * len(whole))
 
 
 @given(ranges)
 def test_a_short_history_is_taken_whole(whole: list[Window]) -> None:
-    assert choose_windows(whole, 3 * len(whole) * max(window.size for window in whole)) == whole
+    assert choose_windows(whole, sum(window.size for window in whole)) == whole
 
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 100)), st.dictionaries(st.integers(0, 9), st.integers(0, 100)))

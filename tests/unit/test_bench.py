@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bench import all as runner
-from bench import report
+from bench import gate, report
 from bench.bulk import Times
 from bench.growth import Sample, Side, judge
 from bench.latency import Events, Half, Latencies, Visible, Window, find_latencies, split_by_load
@@ -52,6 +52,26 @@ def test_a_figure_is_met_on_its_side_of_the_target() -> None:
 @pytest.mark.parametrize(("share", "value"), [(0.01, 1.0), (0.5, 2.0), (0.75, 3.0), (0.95, 4.0), (1.0, 4.0)])
 def test_a_quantile_is_a_value_that_was_measured(share: float, value: float) -> None:
     assert quantile([4.0, 1.0, 3.0, 2.0], share) == value
+
+
+def test_the_gate_is_compared_with_the_stream_and_with_the_gate_of_the_smallest_size() -> None:
+    small, large, one = (
+        gate.Sample(rows, 40.0, seconds, 1_000.0, "") for rows, seconds in ((10**6, 6.0), (10**7, 9.0), (10**6, 9.0))
+    )
+    figures = gate.judge([small, large], one)
+    assert [(figure.ratio, figure.is_met) for figure in figures] == [
+        (9 / 40, False),
+        (6 / 40, True),
+        (9 / 40, False),
+        (1.5, True),
+        (1_000 / 2_048, True),
+    ]
+
+
+@pytest.mark.parametrize("rows", [10_000, 1_000_000, 10_000_000])
+def test_the_histories_of_the_gate_make_about_so_many_rows(rows: int) -> None:
+    for history in (gate.History.of_many(rows), gate.History.of_one(rows)):
+        assert (history.events / 2) ** 2 / history.people == pytest.approx(rows, rel=0.01)
 
 
 def test_a_join_is_compared_with_the_mean_of_the_appends_around_it() -> None:
@@ -121,7 +141,7 @@ def test_the_second_half_of_a_week_is_compared_with_the_first_and_a_batch_with_t
 
 
 def test_the_run_of_all_leaves_out_what_takes_too_long_unless_it_is_small() -> None:
-    assert set(runner.choose_all(is_quick=True)) - set(runner.choose_all(is_quick=False)) == {"week"}
+    assert set(runner.choose_all(is_quick=True)) - set(runner.choose_all(is_quick=False)) == {"week", "gate"}
 
 
 def test_the_wait_between_two_maintenances_is_read_from_the_schedule() -> None:
