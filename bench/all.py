@@ -61,7 +61,7 @@ BENCHES = (
     Bench("backfill", quick="--events 100000", within="bulk"),
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
     Bench("week", "--days 7", quick="--days 0.1", is_apart=True),
-    Bench("gate", quick="--rows 50000 100000", is_apart=True),
+    Bench("gate", quick="--rows 50000 100000 --hot 300", is_apart=True),
     Bench("swap", "--swaps 3 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1", has_rounds=True),
 )
 

@@ -70,8 +70,8 @@ def test_the_gate_is_compared_with_the_stream_and_with_the_gate_of_the_smallest_
 
 @pytest.mark.parametrize("rows", [10_000, 1_000_000, 10_000_000])
 def test_the_histories_of_the_gate_make_about_so_many_rows(rows: int) -> None:
-    for history in (gate.History.of_many(rows), gate.History.of_one(rows)):
-        assert (history.events / 2) ** 2 / history.people == pytest.approx(rows, rel=0.01)
+    history = gate.History.of_many(rows)
+    assert (history.events / 2) ** 2 / history.people == pytest.approx(rows, rel=0.01)
 
 
 def test_a_join_is_compared_with_the_mean_of_the_appends_around_it() -> None:
