@@ -3,8 +3,8 @@
 For each size a real driver with the shipped settings reads a history from `earliest` for the left join: people with
 many events on both sides, so that a user's event makes about twenty rows. Then one person alone has
 5,000 events in each topic, which are 25 million rows. Reading and joining are what `progress` says of the batches; the
-gate is the time from the last of them to READY. The memory is the most that the JVM and the Python process of the driver
-have in RAM together, from the start to the flip.
+gate is the time from the last of them to READY. The memory is the most that the JVM and the Python process of the
+driver have in RAM together, from the start to the flip.
 """
 
 from __future__ import annotations
