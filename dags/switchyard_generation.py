@@ -50,6 +50,7 @@ from switchyard.airflow.defaults import (
 from switchyard.airflow.forms import TARGET_PARAMS
 from switchyard.airflow.generation_tasks import close_from_run
 from switchyard.airflow.submit import GenerationSubmitOperator
+from switchyard.control import MOST_DEADLINE_SECONDS
 from switchyard.layout import PROJECT
 
 APPLICATION = PROJECT / "jobs" / "stream_generation.py"
@@ -69,6 +70,14 @@ PARAMS = {
         type="boolean",
         title="Dry run",
         description="Only write into the history and the log what would happen.",
+    ),
+    "deadline_seconds": Param(
+        None,
+        type=["number", "null"],
+        exclusiveMinimum=0,
+        maximum=MOST_DEADLINE_SECONDS,
+        title="Deadline in seconds",
+        description="The swap fails if it has not flipped after so many seconds. Empty: what its records need.",
     ),
 }
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from switchyard import __version__
+from switchyard.control import MOST_DEADLINE_SECONDS
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.settings import Settings, load_settings
 
@@ -131,6 +132,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     """What a control message may say; what is left out stays as it is."""
     _add_pair(parser)
     parser.add_argument("--start", help="latest (default), earliest, resume or an ISO timestamp")
+    parser.add_argument(
+        "--deadline-seconds",
+        type=_seconds,
+        help="the swap fails if it has not flipped after so many seconds (default: what its records need)",
+    )
 
 
 def _add_pair(parser: argparse.ArgumentParser) -> None:
@@ -150,14 +156,18 @@ def _number(text: str) -> int:
     return _count(text, most=1_000_000_000)
 
 
-def _rate(text: str) -> float:
+def _rate(text: str, most: int = 1_000_000) -> float:
     try:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1000000")
+    if not 0 < number <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to {most}")
     return number
+
+
+def _seconds(text: str) -> float:
+    return _rate(text, MOST_DEADLINE_SECONDS)
 
 
 def run_up(settings: Settings, options: argparse.Namespace) -> int:
@@ -256,6 +266,7 @@ def _message_fields(options: argparse.Namespace) -> Row:
         "accountsTopic": options.accounts_topic,
         "joinType": options.join_type,
         "start": options.start,
+        "deadlineSeconds": options.deadline_seconds,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from switchyard import control, protocol, swaps
 from switchyard.control import Decision, Kind, Message, UnknownTopicError, shorten
-from switchyard.errors import InputError, LostRaceError
+from switchyard.errors import InputError, LostRaceError, SwitchyardError
 from switchyard.generations import (
     GenerationSpec,
     adopt_draft,
@@ -26,7 +26,15 @@ from switchyard.generations import (
     resolve_spec,
 )
 from switchyard.kafka.topics import TopicReader
-from switchyard.planning import Plan, make_plan
+from switchyard.planning import (
+    Plan,
+    allow_seconds,
+    count_to_read,
+    count_unread,
+    describe_deadline,
+    find_ends,
+    make_plan,
+)
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.swaps import BOOT_ID, Entry, Event, Ledger, Request, Standing, Target
@@ -161,7 +169,7 @@ class Desk:
             return self._planned(decision, swap_id, requested_by)
         if decision.kind is Kind.REFRESH:
             return self._refreshed(decision, swap_id, requested_by)
-        spec, generation = self._prepare(decision)
+        spec, generation, records = self._prepare(decision)
 
         def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
             if self._decide(message, ledger, standing, topics) != decision:
@@ -178,42 +186,63 @@ class Desk:
         detail = "; ".join(decision.changes) if is_swap else "what is active stays"
         if spec is not None and is_swap:
             keep_draft(self.settings.layout, swap_id, spec)
-        request = self._request(swap_id, choose, requested_by, detail, has_deadline=is_swap)
+        given = decision.deadline_seconds
+        request = self._request(swap_id, choose, requested_by, detail, records, given, has_deadline=is_swap)
         if spec is not None and is_swap:
             adopt_draft(self.settings.layout, swap_id, request.generation)
         return self._accepted(request)
 
-    def _prepare(self, decision: Decision) -> tuple[GenerationSpec | None, int | None]:
-        """The start offsets, fixed before the request is written; or the generation that is resumed."""
+    def _prepare(self, decision: Decision) -> tuple[GenerationSpec | None, int | None, int]:
+        """The start offsets, fixed before the request is written, or the generation to resume; and how much to read."""
         if decision.kind is Kind.TAKE_BACK:
-            return None, None
+            return None, None, 0
         if decision.start != "resume":
-            retention = self.settings.state_retention
-            return resolve_spec(self.reader, decision.target, decision.start, retention), None
+            spec = resolve_spec(self.reader, decision.target, decision.start, self.settings.state_retention)
+            return spec, None, count_to_read(spec.startOffsets, spec.readyOffsets)
         require_access(self.reader, decision.target)
         ledger, standing = self.book.ledger(), self.book.standing()
-        return None, find_resumable_spec(self.settings.layout, ledger, standing, decision.target).generation
+        resumed = find_resumable_spec(self.settings.layout, ledger, standing, decision.target)
+        ends = find_ends(self.reader, decision.target)
+        return None, resumed.generation, count_unread(self.settings.layout, resumed, ends)
 
     def _roll_back_once(self, swap_id: str, requested_by: str) -> Answer:
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            if standing.generation is None:
-                raise InputError("no generation is active yet, so there is nothing to roll back")
-            generation = swaps.previous_generation(ledger, standing)
-            asked = ledger.request_of(generation) if generation is not None else None
-            if generation is None or asked is None:
-                raise InputError(f"generation {standing.generation} is the first one; there is none to roll back to")
-            require_spec(self.settings.layout, generation)
-            return generation, asked.target, "resume"
-
         ledger, standing = self.book.ledger(), self.book.standing()
-        generation, target, _ = choose(ledger, standing)
+        chosen = generation, target, _ = self._find_previous(ledger, standing)
         if ledger.building is not None and ledger.building.generation == generation:
             detail = f"the way back to generation {generation} is already being taken by {ledger.building.swapId}"
             return self._settled(Entry(swap_id, Event.REFRESHED, None, target, "resume", requested_by, detail))
         how = "which still lingers" if ledger.is_lingering(generation) else "by resuming its checkpoint"
         how = "which is a finished snapshot" if ledger.is_snapshot(generation) else how
         detail = f"from generation {standing.generation} back to generation {generation}, {how}"
-        return self._accepted(self._request(swap_id, choose, requested_by, detail))
+
+        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+            if self._find_previous(ledger, standing) != chosen:
+                raise protocol.Retry
+            return chosen
+
+        is_there = ledger.is_lingering(generation) or ledger.is_snapshot(generation)
+        records = 0 if is_there else self._count_to_resume(generation, target, swap_id)
+        return self._accepted(self._request(swap_id, choose, requested_by, detail, records))
+
+    def _find_previous(self, ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        if standing.generation is None:
+            raise InputError("no generation is active yet, so there is nothing to roll back")
+        generation = swaps.previous_generation(ledger, standing)
+        asked = ledger.request_of(generation) if generation is not None else None
+        if generation is None or asked is None:
+            raise InputError(f"generation {standing.generation} is the first one; there is none to roll back to")
+        require_spec(self.settings.layout, generation)
+        return generation, asked.target, "resume"
+
+    def _count_to_resume(self, generation: int, target: Target, swap_id: str) -> int:
+        """How many records a retired generation has to read; 0 if the broker cannot say: a rollback needs no broker."""
+        try:
+            ends = find_ends(self.reader, target)
+        except SwitchyardError as error:
+            text = f"the records to read cannot be counted, so the deadline is that of a swap without any: {error}"
+            self._tell(text, swap_id, "WARNING")
+            return 0
+        return count_unread(self.settings.layout, require_spec(self.settings.layout, generation), ends)
 
     def _decide(self, message: Message, ledger: Ledger, standing: Standing, topics: dict[str, int]) -> Decision:
         try:
@@ -237,8 +266,14 @@ class Desk:
         choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
         requested_by: str,
         detail: str,
+        records: int = 0,
+        given: float | None = None,
         has_deadline: bool = True,
     ) -> Request:
+        """Writes the request with a deadline that fits the records to read, or the one that was given."""
+        seconds = allow_seconds(self.settings, self.book.ledger(), records, given)
+        if has_deadline and self.book.standing().generation is not None:
+            detail += describe_deadline(seconds, self.settings.ready_deadline_seconds, records, given)
         return protocol.request(
             self.book,
             swap_id,
@@ -248,6 +283,7 @@ class Desk:
             rules=self.settings.rules,
             detail=detail,
             has_deadline=has_deadline,
+            within=timedelta(seconds=seconds),
         )
 
     def _planned(self, decision: Decision, swap_id: str, requested_by: str) -> Answer:
@@ -288,8 +324,8 @@ class Desk:
 
 
 def _describe(message: Message) -> str:
-    names = ("usersTopic", "accountsTopic", "joinType", "start")
-    given = [f"{name} {shorten(getattr(message, name))}" for name in names if getattr(message, name) is not None]
+    names = ("usersTopic", "accountsTopic", "joinType", "start", "deadlineSeconds")
+    given = [f"{name} {shorten(str(getattr(message, name)))}" for name in names if getattr(message, name) is not None]
     return ("a dry run of " if message.dryRun else "") + (", ".join(given) or "no changes")
 
 

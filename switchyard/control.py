@@ -26,8 +26,9 @@ from switchyard.swaps import (
 
 MOST_BYTES = 64 * 1024
 MOST_ID_CHARACTERS = 200
+MOST_DEADLINE_SECONDS = 365 * 24 * 3600
 NAMED_STARTS = ("latest", "earliest", "resume")
-FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id")
+FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "deadlineSeconds", "id")
 SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 RESERVED_IDS = (
@@ -57,6 +58,7 @@ class Message:
     joinType: str | None = None
     start: str | None = None
     dryRun: bool = False
+    deadlineSeconds: float | None = None
     id: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -87,6 +89,8 @@ class Decision:
     start: str
     changes: tuple[str, ...]
     is_dry: bool = False
+    deadline_seconds: float | None = None
+    """Replaces the computed deadline."""
 
 
 def parse_message(value: bytes | None) -> Message:
@@ -98,9 +102,7 @@ def parse_message(value: bytes | None) -> Message:
     fields = _parse_object(value)
     known = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
     for name, given in known.items():
-        wanted: type = bool if name == "dryRun" else str
-        if not isinstance(given, wanted):
-            raise InputError(f"{name} must be {'true or false' if wanted is bool else 'a text'}, not {_kind(given)}")
+        _check_type(name, given)
     texts = {name: given.strip() for name, given in known.items() if isinstance(given, str) and given.strip()}
     for name, text in texts.items():
         _check_text(name, text)
@@ -116,9 +118,29 @@ def parse_message(value: bytes | None) -> Message:
         join_type,
         normalise_start(texts.get("start")),
         bool(known.get("dryRun", False)),
+        float(known["deadlineSeconds"]) if "deadlineSeconds" in known else None,
         texts.get("id"),
         warnings,
     )
+
+
+def _check_type(name: str, given: object) -> None:
+    if name == "deadlineSeconds":
+        _check_deadline(given)
+        return
+    wanted: type = bool if name == "dryRun" else str
+    if not isinstance(given, wanted):
+        raise InputError(f"{name} must be {'true or false' if wanted is bool else 'a text'}, not {_kind(given)}")
+
+
+def _check_deadline(given: Any) -> None:
+    # Not isinstance: true and false are integers in Python. A number like 1e400 is infinite there.
+    is_number = type(given) in (int, float)
+    if not is_number or not 0 < given <= MOST_DEADLINE_SECONDS:
+        shown = shorten(str(given)) if is_number else _kind(given)
+        raise InputError(
+            f"deadlineSeconds must be a number above 0 and up to {MOST_DEADLINE_SECONDS} (a year), not {shown}"
+        )
 
 
 def read_id(value: bytes | None) -> str | None:
@@ -272,7 +294,7 @@ def decide(
         kind = Kind.SWAP
     # With nothing active there is nobody to have read what lies before: the first generation takes it all.
     start = message.start or pending_start or ("earliest" if active is None else "latest")
-    return Decision(kind, target, start, changes, message.dryRun)
+    return Decision(kind, target, start, changes, message.dryRun, message.deadlineSeconds)
 
 
 def _changes(desired: Target | None, target: Target) -> tuple[str, ...]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from statistics import median
 
-from switchyard.control import Decision, Kind
-from switchyard.generations import find_resumable_spec, resolve_spec
+from switchyard.control import MOST_DEADLINE_SECONDS, Decision, Kind
+from switchyard.generations import GenerationSpec, find_resumable_spec, resolve_spec
+from switchyard.health import describe_time
 from switchyard.kafka.topics import TopicReader
-from switchyard.offsets import count_records, from_json
+from switchyard.layout import Layout
+from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.protocol import Book
 from switchyard.settings import Settings
-from switchyard.swaps import Event, Ledger
-from switchyard.tables.progress import best_rate, newest_progress
+from switchyard.swaps import Event, Ledger, Target
+from switchyard.tables.progress import bulk_rate, newest_progress
 
-# Without a swap or a batch to go by yet: what was measured on two cores.
+# Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.
 USUAL_START_SECONDS = 25.0
-USUAL_RECORDS_PER_SECOND = 20_000.0
+CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
+READING_ALLOWANCE = 3
+"""How many times the estimate for reading its records a swap is allowed."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Plan:
     accountsPartitions: int
     records: int
     estimateSeconds: float
+    deadlineSeconds: float | None
+    """From the request to the flip. None without a deadline: nothing is active yet, or nothing is swapped."""
     warnings: list[str]
 
     def describe(self) -> str:
@@ -45,6 +52,7 @@ class Plan:
             f"{self.accountsTopic} ({self.accountsPartitions} partitions), {self.joinType} join"
         )
         records = f"{self.records} records to read, about {self.estimateSeconds:.0f} s to the flip"
+        records += ", no deadline" if self.deadlineSeconds is None else f", deadline {self.deadlineSeconds:.0f} s"
         return "; ".join(
             [f"would start generation {self.generation}: {topics}, from {self.start}; {records}", *self.warnings]
         )
@@ -55,20 +63,15 @@ def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Dec
     is_swap = decision.kind is Kind.SWAP
     generation = ledger.next_generation
     spec = resolve_spec(reader, target, "latest" if decision.start == "resume" else decision.start)
-    starts = spec.startOffsets
+    records = count_to_read(spec.startOffsets, spec.readyOffsets) if is_swap else 0
     if decision.start == "resume" and is_swap:
         resumed = find_resumable_spec(settings.layout, ledger, standing, target)
         generation = resumed.generation
-        progress = newest_progress(settings.layout, generation)
-        starts = from_json(progress.endOffsets) if progress and progress.endOffsets else resumed.startOffsets
-    records = max(0, count_records(starts, spec.readyOffsets)) if is_swap else 0
+        records = count_unread(settings.layout, resumed, spec.readyOffsets)
     seconds = estimate_seconds(settings, ledger, records) if is_swap else 0.0
-    warnings = []
-    if is_swap and standing.generation is not None and seconds > settings.ready_deadline_seconds:
-        warnings.append(
-            f"that is longer than the deadline of {settings.ready_deadline_seconds:g} s: "
-            "raise SWITCHYARD_READY_DEADLINE_SECONDS or start later"
-        )
+    deadline = None
+    if is_swap and standing.generation is not None:
+        deadline = allow_seconds(settings, ledger, records, decision.deadline_seconds)
     return Plan(
         would=str(decision.kind),
         usersTopic=target.usersTopic,
@@ -81,19 +84,67 @@ def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Dec
         accountsPartitions=len(spec.readyOffsets[target.accountsTopic]),
         records=records,
         estimateSeconds=round(seconds, 1),
-        warnings=warnings,
+        deadlineSeconds=None if deadline is None else round(deadline, 1),
+        warnings=_warn_of_deadline(seconds, deadline, is_given=decision.deadline_seconds is not None),
     )
 
 
+def _warn_of_deadline(seconds: float, deadline: float | None, is_given: bool) -> list[str]:
+    if deadline is None or seconds <= deadline:
+        return []
+    remedy = "give a longer one or none, or start later" if is_given else "raise SWITCHYARD_READY_DEADLINE_SECONDS"
+    return [f"that is longer than the deadline of {deadline:g} s: {remedy}"]
+
+
+def find_ends(reader: TopicReader, target: Target) -> Offsets:
+    return {topic: reader.bounds(topic)[1] for topic in (target.usersTopic, target.accountsTopic)}
+
+
+def count_unread(layout: Layout, spec: GenerationSpec, ends: Offsets) -> int:
+    """How many records a generation has to read when it is resumed."""
+    progress = newest_progress(layout, spec.generation)
+    starts = from_json(progress.endOffsets) if progress and progress.endOffsets else spec.startOffsets
+    return count_to_read(starts, ends)
+
+
+def count_to_read(starts: Offsets, ends: Offsets) -> int:
+    """How many records lie before the flip; 0 when the start is past the ends, which were asked for a moment before."""
+    return max(0, count_records(starts, ends))
+
+
+def allow_seconds(settings: Settings, ledger: Ledger, records: int, given: float | None = None) -> float:
+    """How long a swap may take from its request to its flip: what was asked for, or what fits its records."""
+    if given is not None:
+        return given
+    return compute_deadline(settings.ready_deadline_seconds, estimate_reading(settings, ledger, records))
+
+
+def compute_deadline(base_seconds: float, reading_seconds: float) -> float:
+    return min(base_seconds + READING_ALLOWANCE * reading_seconds, MOST_DEADLINE_SECONDS)
+
+
+def describe_deadline(seconds: float, base_seconds: float, records: int, given: float | None) -> str:
+    """The end of a request's detail; empty when the deadline is that of every swap."""
+    if given is None and seconds - base_seconds < 1:
+        return ""
+    reason = f"{records:,} records to read" if given is None else "as the message asks"
+    return f"; its deadline is in {describe_time(timedelta(seconds=seconds))}: {reason}"
+
+
+def estimate_reading(settings: Settings, ledger: Ledger, records: int) -> float:
+    """Seconds to read records as the big batches so far were read."""
+    if not records:
+        return 0.0
+    return records / max(bulk_rate(settings.layout, without=ledger.builds) or CAUTIOUS_RECORDS_PER_SECOND, 1.0)
+
+
 def estimate_seconds(settings: Settings, ledger: Ledger, records: int) -> float:
-    """Start-up as the last swaps took it, and reading as fast as the best batches so far."""
+    """Start-up as in the last swaps that had nothing to read, plus the reading."""
     took = [
         (outcome.at - request.at).total_seconds()
         for request in ledger.requests[-20:]
         if (outcome := ledger.outcomes.get(request.swapId))
         and outcome.event is Event.APPLIED
-        and not request.is_undo
-        and not ledger.is_snapshot(request.generation)
+        and request.start == "latest"
     ]
-    rate = best_rate(settings.layout, without=ledger.builds) or USUAL_RECORDS_PER_SECOND
-    return (median(took) if took else USUAL_START_SECONDS) + records / max(rate, 1.0)
+    return (median(took) if took else USUAL_START_SECONDS) + estimate_reading(settings, ledger, records)

@@ -53,8 +53,12 @@ def request(
     rules: Rules,
     detail: str = "",
     has_deadline: bool = True,
+    within: timedelta | None = None,
 ) -> Request:
-    """Accepts a request once and gives it its number. `choose` names the generation, target and start, or raises."""
+    """Accepts a request once and gives it its number. `choose` names the generation, target and start, or raises.
+
+    The deadline is fixed here: `within` from now, or what every swap has. Nothing changes it later.
+    """
 
     def decide(ledger: Ledger) -> list[Entry]:
         if ledger.is_known(swap_id):
@@ -63,7 +67,8 @@ def request(
         generation, target, start = choose(ledger, standing)
         # With nothing to fall back to there is nothing to give up for.
         is_first = standing.generation is None
-        deadline = now + rules.ready_deadline if has_deadline and not is_first else None
+        time_allowed = rules.ready_deadline if within is None else within
+        deadline = now + time_allowed if has_deadline and not is_first else None
         return [Entry(swap_id, Event.REQUESTED, generation, target, start, requested_by, detail, deadline)]
 
     book.append(decide)

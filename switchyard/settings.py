@@ -55,7 +55,9 @@ class Settings(BaseSettings):
     )
     retire_after_seconds: float = Field(900, ge=0, description="How long a kept generation goes on writing.")
     ready_deadline_seconds: float = Field(
-        120, gt=0, description="A swap that is not ready so long after its request has failed."
+        120,
+        gt=0,
+        description="A swap not flipped in this time, plus three times the estimate for its records, has failed.",
     )
     min_dwell_seconds: float = Field(5, ge=0, description="Least time between two flips; a rollback need not wait.")
     probation_seconds: float = Field(

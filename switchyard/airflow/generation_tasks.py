@@ -22,6 +22,7 @@ FORM_FIELDS = {
     "joinType": "join_type",
     "start": "start",
     "dryRun": "dry_run",
+    "deadlineSeconds": "deadline_seconds",
 }
 """The fields of a control message and the parameters of the form."""
 

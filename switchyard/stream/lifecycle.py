@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,6 +28,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
+from switchyard.planning import allow_seconds, count_to_read
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
@@ -157,6 +158,7 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
     def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         return spec.generation, spec.target, spec.start
 
+    records = count_to_read(spec.startOffsets, spec.readyOffsets)
     return protocol.request(
         book,
         f"{swaps.BY_HAND_PREFIX}{spec.generation}",
@@ -165,6 +167,7 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
         now=datetime.now(UTC),
         rules=settings.rules,
         detail="the job was started by hand",
+        within=timedelta(seconds=allow_seconds(settings, book.ledger(), records)),
     )
 
 

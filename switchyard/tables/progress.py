@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +21,7 @@ from switchyard.tables.schemas import PROGRESS, TIMESTAMP
 
 RATE_WINDOW = timedelta(seconds=10)
 FEW_ROWS = 1_000
+BIG_BATCH_ROWS = 5_000
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,23 @@ def recent_rate(layout: Layout, generation: int) -> float:
     return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
 
 
-def best_rate(layout: Layout, without: Collection[int] = ()) -> float | None:
-    """Records a second in the fastest batch that the table still knows, by statistics alone.
+def bulk_rate(layout: Layout, without: Collection[int] = ()) -> float | None:
+    """Records a second in the median big batch that the table still knows, by statistics alone.
 
-    `without` are generations that were not streamed.
+    A small batch says nothing about reading a history: most of its time is not spent on records. Only files of one row
+    count: the statistics of a file that maintenance has merged mix several batches. `without` are generations that
+    were not streamed.
     """
     if not store.has_table(layout, "progress"):
         return None
     files = pa.table(store.open_table(layout, "progress").get_add_actions(flatten=True))
     is_other = pc.is_in(files["partition.generation"], pa.array(list(without), files["partition.generation"].type))
     files = files.filter(pc.invert(is_other))
-    return pc.max(files["max.rowsPerSecond"]).as_py() if "max.rowsPerSecond" in files.column_names else None
+    if "max.inputRows" not in files.column_names:
+        return None
+    is_big = pc.and_(pc.equal(files["num_records"], 1), pc.greater_equal(files["max.inputRows"], BIG_BATCH_ROWS))
+    rates = files.filter(is_big)["max.rowsPerSecond"].to_pylist()
+    return median(rates) if rates else None
 
 
 def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Progress]:

@@ -51,9 +51,14 @@ class Command(BaseModel):
     accountsTopic: str | None = Field(None, max_length=300)
     joinType: str | None = Field(None, max_length=100)
     start: str | None = Field(None, max_length=100)
+    deadlineSeconds: float | None = Field(
+        None,
+        strict=True,
+        description="The swap fails if it has not flipped after so many seconds. Left out: what its records need.",
+    )
     id: str | None = Field(None, max_length=200, description="Idempotency key: the same id again is the same command.")
 
-    def fields(self) -> dict[str, str]:
+    def fields(self) -> dict[str, Any]:
         return self.model_dump(exclude={"id"}, exclude_none=True)
 
 

@@ -29,6 +29,7 @@ def test_defaults_keep_what_is_read_now(generation: DAG) -> None:
         "join_type": "",
         "start": "latest",
         "dry_run": False,
+        "deadline_seconds": None,
     }
 
 
@@ -62,6 +63,17 @@ def test_start_is_accepted(generation: DAG, start: str) -> None:
 def test_bad_start_is_refused(generation: DAG, start: str) -> None:
     with pytest.raises(ValueError, match="Invalid input for param"):
         fill_form(generation, start=start)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 300, None])
+def test_a_deadline_is_accepted(generation: DAG, seconds: float | None) -> None:
+    assert fill_form(generation, deadline_seconds=seconds)["deadline_seconds"] == seconds
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "300", "soon", True, 31_536_001])
+def test_a_bad_deadline_is_refused(generation: DAG, seconds: Any) -> None:
+    with pytest.raises(ValueError, match="Invalid input for param"):
+        fill_form(generation, deadline_seconds=seconds)
 
 
 def test_close_runs_whatever_became_of_the_stream(generation: DAG) -> None:

@@ -223,6 +223,54 @@ def test_a_deadline_belongs_to_its_request() -> None:
     assert outcome(world, second) is Event.APPLIED
 
 
+def test_a_request_with_a_longer_deadline_flips_after_the_usual_one() -> None:
+    world = world_with(LEFT)
+    patient = world.send({**INNER, "deadlineSeconds": 500})
+    asked = world.book.history.requests[-1]
+    assert asked.deadline == world.now + timedelta(seconds=500)
+    advance(world, 2)
+    world.wait(400)
+    world.settle()
+    assert outcome(world, patient) is None
+    advance(world)
+    assert outcome(world, patient) is Event.APPLIED
+    rest(world)
+
+
+def test_a_request_with_a_shorter_deadline_fails_before_the_usual_one() -> None:
+    world = world_with(LEFT)
+    hurried = world.send({**INNER, "deadlineSeconds": 30})
+    advance(world, 2)
+    world.wait(31)
+    assert not world.flip(0)
+    world.settle()
+    assert outcome(world, hurried) is Event.FAILED
+    rest(world)
+
+
+def test_the_deadline_of_a_superseded_request_is_not_handed_on() -> None:
+    world = world_with(LEFT)
+    world.send({**INNER, "deadlineSeconds": 500})
+    world.send(NATURAL)
+    assert world.book.history.requests[-1].deadline == world.now + RULES.ready_deadline
+    rest(world)
+
+
+def test_the_first_generation_has_no_deadline_even_if_one_is_asked_for() -> None:
+    world = World()
+    world.send({**INNER, "deadlineSeconds": 1})
+    assert world.book.history.requests[-1].deadline is None
+
+
+def test_an_undo_by_probation_has_the_usual_deadline() -> None:
+    world = world_with(LEFT, {**INNER, "deadlineSeconds": 500})
+    world.seen.clear()
+    world.wait(31)
+    undone = protocol.undo_flip(world.book, 1, world.now, world.now - timedelta(seconds=60), RULES, world.seen.get)
+    assert undone is not None
+    assert undone.deadline == world.now + RULES.ready_deadline
+
+
 def test_take_back_refreshes_what_is_active() -> None:
     world = world_with(LEFT)
     row = world.book.row

@@ -35,6 +35,8 @@ MESSAGES: list[Fields] = [
     {"usersTopic": "users", **LEFT},
     NATURAL,
     {},
+    {"usersTopic": "users-2", **INNER, "deadlineSeconds": 30},
+    {"usersTopic": "users-2", **NATURAL, "deadlineSeconds": 500},
 ]
 WITHOUT_EFFECT: list[tuple[Fields, Event]] = [
     ({"usersTopic": "users-2", "joinType": "asof", "dryRun": True}, Event.PLANNED),
@@ -158,8 +160,9 @@ class World:
                 raise Settled(Event.REFRESHED)
             return generation_for(decision, ledger, standing), decision.target, decision.start
 
+        given = message.deadlineSeconds
         try:
-            self.request(swap_id, choose)
+            self.request(swap_id, choose, None if given is None else timedelta(seconds=given))
         except InputError as error:
             protocol.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
         except Settled as settled:
@@ -225,8 +228,15 @@ class World:
         except protocol.Retry:
             assert swap_id in self.book.history.outcomes
 
-    def request(self, swap_id: str, choose: Callable[[Ledger, Standing], tuple[int, Target, str]]) -> Request:
-        return protocol.request(self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=RULES)
+    def request(
+        self,
+        swap_id: str,
+        choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
+        within: timedelta | None = None,
+    ) -> Request:
+        return protocol.request(
+            self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=RULES, within=within
+        )
 
     # Drivers and who starts them
 

@@ -798,20 +798,162 @@ def progress(**changes: Any) -> Progress:
     return replace(row, **changes)
 
 
+def slow_down(yard: Yard, **changes: Any) -> None:
+    """A big batch was read, at one record a second."""
+    report(yard.layout, progress(inputRows=6_000, rowsPerSecond=1.0, batchMs=6_000_000, **changes))
+
+
+def send_users(yard: Yard, count: int) -> None:
+    yard.topics.send(("user", 0, FIRST_MS + number, {"userId": "a"}) for number in range(count))
+
+
 def test_a_plan_that_takes_longer_than_the_deadline_warns(yard: Yard) -> None:
-    slow = yard.but(ready_deadline_seconds=3)
-    for number in range(6):
-        yard.topics.send([("user", 0, FIRST_MS + number, {"userId": "a"})])
+    send_users(yard, 6)
     # Nothing is active yet, so there is no deadline.
-    assert plan(slow).warnings == []
-    slow.activate("first")
-    report(yard.layout, progress(rowsPerSecond=1.0))
-    made = plan(slow, joinType="inner", start="earliest")
+    first = plan(yard, deadlineSeconds=3)
+    assert (first.warnings, first.deadlineSeconds) == ([], None)
+    assert first.describe().endswith("s to the flip, no deadline")
+    yard.activate("first")
+    yard.activate("quick", joinType="asof", start="latest")
+    slow_down(yard)
+    made = plan(yard, joinType="inner", start="earliest", deadlineSeconds=3)
     assert 6 <= made.estimateSeconds < 16
-    warning = "that is longer than the deadline of 3 s: raise SWITCHYARD_READY_DEADLINE_SECONDS or start later"
+    assert made.deadlineSeconds == 3
+    warning = "that is longer than the deadline of 3 s: give a longer one or none, or start later"
     assert made.warnings == [warning]
     assert warning in made.describe()
-    assert plan(slow, joinType="inner", start="latest").warnings == []
+    assert plan(yard, joinType="inner", start="latest", deadlineSeconds=60).warnings == []
+    computed = plan(yard, joinType="inner", start="earliest")
+    assert (computed.deadlineSeconds, computed.warnings) == (120 + 3 * 6, [])
+    assert computed.describe().endswith("s to the flip, deadline 138 s")
+    hasty = yard.but(ready_deadline_seconds=0.001)
+    (advice,) = plan(hasty, joinType="inner", start="latest").warnings
+    assert advice.endswith("raise SWITCHYARD_READY_DEADLINE_SECONDS")
+
+
+def test_small_batches_and_long_swaps_do_not_spoil_an_estimate(yard: Yard) -> None:
+    yard.activate("first")
+    report(yard.layout, progress(inputRows=3, rowsPerSecond=1_000_000.0))
+    send_users(yard, 10)
+    made = plan(yard, joinType="inner", start="earliest")
+    # The usual start: the first generation had a history to read, so what it took says nothing about a start.
+    assert made.estimateSeconds == 25.0
+    assert made.deadlineSeconds == 120.0
+
+
+# Deadlines
+
+
+def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[swaps.Request, timedelta, timedelta]:
+    """Takes a message; returns its request, and the least and the most time that it was given."""
+    before = datetime.now(UTC)
+    taken = yard.roll_back(swap_id) if fields == {"back": True} else yard.take(swap_id, **fields)
+    request = taken.request
+    assert request is not None
+    assert request.deadline is not None
+    return request, request.deadline - datetime.now(UTC), request.deadline - before
+
+
+def requested(yard: Yard, swap_id: str) -> swaps.Entry:
+    (entry,) = [e for e in yard.book.ledger().entries if (e.swapId, e.event) == (swap_id, Event.REQUESTED)]
+    return entry
+
+
+def test_a_swap_from_earliest_gets_a_longer_deadline_that_never_changes(yard: Yard) -> None:
+    send_users(yard, 40)
+    first = yard.take("first", deadlineSeconds=5)
+    assert first.request is not None
+    assert first.request.deadline is None
+    assert "deadline" not in requested(yard, "first").detail
+    yard.drive("first")
+    slow_down(yard)
+    request, least, most = take_timed(yard, "second", joinType="inner", start="earliest")
+    assert least <= timedelta(seconds=120 + 3 * 40) <= most
+    asked = requested(yard, "second")
+    assert asked.deadline == request.deadline
+    assert asked.detail == "joinType left → inner; its deadline is in 4 min: 40 records to read"
+    told = [row["msg"] for row in store.read_rows(yard.layout, "logs") if row["swapId"] == "second"]
+    assert describe(asked) in told
+    # More records, faster batches, the same message again, rounds of the control DAG, another setting: it stays.
+    send_users(yard, 40)
+    report(yard.layout, progress(inputRows=9_000, rowsPerSecond=90_000.0, batchMs=100))
+    yard.take("second", joinType="inner", start="earliest", deadlineSeconds=7)
+    yard.take("same", joinType="inner", start="earliest", deadlineSeconds=7)
+    assert yard.outcome("same") is Event.REFRESHED
+    yard.but(ready_deadline_seconds=1).come_to_rest()
+    assert requested(yard, "second") == asked
+    yard.drive("second")
+    assert yard.outcome("second") is Event.APPLIED
+    assert requested(yard, "second") == asked
+
+
+def test_a_deadline_is_that_of_the_records_of_its_start_or_the_one_that_is_asked_for(yard: Yard) -> None:
+    send_users(yard, 40)
+    yard.activate("first")
+    slow_down(yard)
+    for swap_id, fields, seconds in (
+        ("from-latest", {"joinType": "inner"}, 120),
+        ("from-a-moment", {"joinType": "asof", "start": moment_after(10)}, 120 + 3 * 30),
+        ("hurried", {"joinType": "natural", "start": "earliest", "deadlineSeconds": 7}, 7),
+        # The start of a superseded message counts for the next one; its deadline was for other work.
+        ("next", {"joinType": "asof"}, 120 + 3 * 40),
+        ("patient", {"joinType": "inner", "start": "latest", "deadlineSeconds": 900.5}, 900.5),
+    ):
+        _, least, most = take_timed(yard, swap_id, **fields)
+        assert least <= timedelta(seconds=seconds) <= most, swap_id
+    assert requested(yard, "from-latest").detail == "joinType left → inner"
+    assert requested(yard, "hurried").detail.endswith("; its deadline is in 7 s: as the message asks")
+
+
+def moment_after(records: int) -> str:
+    return datetime.fromtimestamp((FIRST_MS + records) / 1000, UTC).isoformat()
+
+
+def test_going_back_to_a_retired_generation_gets_time_for_what_it_has_missed(yard: Yard) -> None:
+    send_users(yard, 10)
+    yard.activate("first", start="earliest")
+    ends = json.dumps({yard.topics.users: {0: 10, 1: 0}, yard.topics.accounts: {0: 0, 1: 0}})
+    slow_down(yard, startOffsets="{}", endOffsets=ends)
+    yard.activate("second", joinType="inner")
+    send_users(yard, 30)
+    _, least, most = take_timed(yard, "at-once", back=True)
+    assert least <= timedelta(seconds=120) <= most
+    yard.take("stay", joinType="inner")
+    yard.retire(1)
+    _, least, most = take_timed(yard, "back", back=True)
+    assert least <= timedelta(seconds=120 + 3 * 30) <= most
+    assert requested(yard, "rollback-back").detail == (
+        "from generation 2 back to generation 1, by resuming its checkpoint; "
+        "its deadline is in 3 min: 30 records to read"
+    )
+    yard.take("stay-again", joinType="inner")
+    _, least, most = take_timed(yard, "resumed", joinType="left", start="resume")
+    assert least <= timedelta(seconds=120 + 3 * 30) <= most
+
+
+def test_a_rollback_that_cannot_count_its_records_is_asked_for_all_the_same(yard: Yard) -> None:
+    yard.activate("first", usersTopic=yard.more_users)
+    yard.activate("second", usersTopic=yard.topics.users)
+    yard.retire(1)
+    admin = AdminClient(yard.topics.kafka)
+    admin.delete_topics([yard.more_users])[yard.more_users].result()
+    eventually(lambda: yard.more_users not in admin.list_topics(timeout=10).topics, 30)
+    _, least, most = take_timed(yard, "back", back=True)
+    assert least <= timedelta(seconds=120) <= most
+    told = [(row["level"], row["msg"]) for row in store.read_rows(yard.layout, "logs")]
+    (warning,) = [msg for level, msg in told if level == "WARNING" and "cannot be counted" in msg]
+    assert f"the topic {yard.more_users} does not exist" in warning
+
+
+def test_who_follows_a_swap_is_patient_until_its_own_deadline(yard: Yard) -> None:
+    """A setting that was lowered since does not end what was allowed more time."""
+    yard.activate("first")
+    hasty = yard.but(ready_deadline_seconds=0.001)
+    told: list[str] = []
+    with rounds(hasty):
+        sent = send_swap(hasty.settings, {"joinType": "inner", "deadlineSeconds": 60}, "patient")
+        outcome = follow(hasty.settings, sent, told.append)
+    assert (outcome["outcome"], [line for line in told if "deadline is over" in line]) == ("APPLIED", [])
 
 
 # Following

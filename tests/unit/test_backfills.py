@@ -19,7 +19,7 @@ from switchyard.settings import Settings
 from switchyard.stories import describe, open_book
 from switchyard.swaps import Event, Request, Standing, Target
 from switchyard.tables import store
-from switchyard.tables.progress import Progress, best_rate, report
+from switchyard.tables.progress import Progress, bulk_rate, report
 from switchyard.tables.removal import generation_files
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.writer import Revision, TableWriter, claim_attempt
@@ -152,8 +152,8 @@ def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_ar
 
 def test_the_speed_of_a_backfill_says_nothing_about_a_stream(layout: Layout) -> None:
     now = datetime.now(UTC)
-    for generation, rate in ((1, 5_000.0), (2, 90_000.0)):
-        report(layout, Progress(generation, 1, 0, now, 10, rate, 1, 0, 1, 1, 1, 1, 0, 0, "{}", "{}"))
-    assert best_rate(layout) == 90_000.0
-    assert best_rate(layout, without=[2]) == 5_000.0
-    assert best_rate(layout, without={1: 0, 2: 0}) is None
+    for generation, rows, rate in ((1, 10_000, 5_000.0), (2, 180_000, 90_000.0)):
+        report(layout, Progress(generation, 1, 0, now, rows, rate, 2_000, 0, 1, 1, 1, 1, 0, 0, "{}", "{}"))
+    assert bulk_rate(layout) == 47_500.0
+    assert bulk_rate(layout, without=[2]) == 5_000.0
+    assert bulk_rate(layout, without={1: 0, 2: 0}) is None

@@ -94,6 +94,18 @@ def test_a_broker_that_is_away_is_one_sentence(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("command", ["swap", "plan"])
+@pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", "inf", "1e400", "31536001"])
+def test_a_deadline_that_cannot_be_meant_is_refused(
+    command: str, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--deadline-seconds", given])
+    assert ended.value.code == 2
+    reason = f"argument --deadline-seconds: '{given}' is not a number above 0 and up to 31536000"
+    assert reason in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["tail", "users_ui", "--limit", "0"], ["demo", "--rate", "-1"], ["demo", "--records", "0"], ["frobnicate"]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from switchyard.control import (
     MOST_BYTES,
+    MOST_DEADLINE_SECONDS,
     Decision,
     Kind,
     Message,
@@ -62,6 +64,10 @@ def decide_on(
         ({"start": "2026-01-31"}, Message(start="2026-01-31")),
         ({"dryRun": True}, Message(dryRun=True)),
         ({"dryRun": False}, Message()),
+        ({"deadlineSeconds": 300}, Message(deadlineSeconds=300.0)),
+        ({"deadlineSeconds": 0.5}, Message(deadlineSeconds=0.5)),
+        ({"deadlineSeconds": None}, Message()),
+        ({"deadlineSeconds": MOST_DEADLINE_SECONDS}, Message(deadlineSeconds=MOST_DEADLINE_SECONDS)),
         ({"id": " order-7 "}, Message(id="order-7")),
         ({"id": "x" * 200}, Message(id="x" * 200)),
         ({"id": f" {'x' * 200} "}, Message(id="x" * 200)),
@@ -195,6 +201,35 @@ def test_dry_run_is_true_or_false(given_value: object, kind: str) -> None:
         parse(dryRun=given_value)
 
 
+@pytest.mark.parametrize(
+    ("given_value", "shown"),
+    [
+        (b"true", "true or false"),
+        (b'"300"', "a text"),
+        (b'""', "a text"),
+        (b"[300]", "a list"),
+        (b"0", "0"),
+        (b"-0.0", "-0.0"),
+        (b"-5", "-5"),
+        (b"1e400", "inf"),
+        (b"31536001", "31536001"),
+        (b"9" * 4000, "9" * 200 + "…"),
+    ],
+)
+def test_a_deadline_is_a_number_above_0_and_up_to_a_year(given_value: bytes, shown: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        parse_message(b'{"deadlineSeconds": ' + given_value + b"}")
+    expected = f"deadlineSeconds must be a number above 0 and up to 31536000 (a year), not {shown}"
+    assert str(refusal.value) == expected
+
+
+def test_a_deadline_alone_is_no_change_and_is_not_part_of_what_is_wanted() -> None:
+    assert decide_on(parse(deadlineSeconds=300)).kind is Kind.REFRESH
+    plain, hurried = decide_on(parse(joinType="inner")), decide_on(parse(joinType="inner", deadlineSeconds=7))
+    assert (plain.deadline_seconds, hurried.deadline_seconds) == (None, 7.0)
+    assert replace(hurried, deadline_seconds=None) == plain
+
+
 def test_an_id_of_201_characters_is_rejected() -> None:
     with pytest.raises(InputError, match=r"^id has 201 characters; at most 200 are allowed$"):
         parse(id="x" * 201)
@@ -252,7 +287,9 @@ JSON_VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=5,
 )
-FIELD_NAMES = st.sampled_from(["usersTopic", "accountsTopic", "joinType", "start", "dryRun", "id", "other"])
+FIELD_NAMES = st.sampled_from(
+    ["usersTopic", "accountsTopic", "joinType", "start", "dryRun", "deadlineSeconds", "id", "other"]
+)
 
 
 @given(st.dictionaries(FIELD_NAMES, JSON_VALUES, max_size=7))

@@ -121,6 +121,10 @@ def test_commands_from_another_site_are_refused(client: TestClient, headers: dic
 
 def test_a_command_that_cannot_be_meant_is_refused_before_the_broker_is_asked(client: TestClient) -> None:
     assert client.post("/api/v1/swap", json={"joinTyp": "inner"}).status_code == 422
+    assert client.post("/api/v1/swap", json={"deadlineSeconds": True}).status_code == 422
+    assert client.post("/api/v1/plan", json={"deadlineSeconds": "300"}).status_code == 422
+    late = client.post("/api/v1/swap", json={"deadlineSeconds": 0}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert (late.status_code, late.json()["detail"][:44]) == (400, "deadlineSeconds must be a number above 0 and")
     answer = client.post("/api/v1/swap", json={"start": "whenever"}, headers={"Sec-Fetch-Site": "same-origin"})
     assert (answer.status_code, "whenever" in answer.json()["detail"]) == (400, True)
 

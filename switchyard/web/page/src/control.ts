@@ -10,6 +10,7 @@ export class Control {
   private readonly accounts = make("input", { name: "accountsTopic", list: "topics", autocomplete: "off", maxlength: "249" });
   private readonly join = make("select", { name: "joinType" });
   private readonly start = make("input", { name: "start", list: "starts", autocomplete: "off", placeholder: "latest" });
+  private readonly deadline = make("input", { name: "deadlineSeconds", type: "number", min: "1", placeholder: "what its records need" });
   private readonly topics = make("datalist", { id: "topics" });
   private readonly story = make("ol", { id: "story", role: "log", "aria-live": "polite" });
   private readonly buttons: HTMLButtonElement[];
@@ -22,7 +23,8 @@ export class Control {
     const form = make("form", { class: "control" });
     form.append(
       make("label", {}, "Users topic", this.users), make("label", {}, "Accounts topic", this.accounts),
-      make("label", {}, "Join", this.join), make("label", {}, "Start", this.start), this.topics, starts,
+      make("label", {}, "Join", this.join), make("label", {}, "Start", this.start),
+      make("label", {}, "Deadline (s)", this.deadline), this.topics, starts,
     );
     const plan = make("button", { type: "button" }, "Plan");
     const swap = make("button", { type: "submit", class: "primary" }, "Swap");
@@ -58,9 +60,10 @@ export class Control {
     }
   }
 
-  private fields(): Record<string, string> {
+  private fields(): Record<string, string | number> {
     const given = { usersTopic: this.users.value, accountsTopic: this.accounts.value, joinType: this.join.value, start: this.start.value };
-    return Object.fromEntries(Object.entries(given).filter(([, value]) => value.trim() !== ""));
+    const texts = Object.fromEntries(Object.entries(given).filter(([, value]) => value.trim() !== ""));
+    return this.deadline.value ? { ...texts, deadlineSeconds: Number(this.deadline.value) } : texts;
   }
 
   private describe(): string {
