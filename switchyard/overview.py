@@ -11,7 +11,7 @@ from switchyard.generations import load_spec
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.progress import Progress, newest_progress, recent_rate
+from switchyard.tables.progress import Progress, newest_progress, recent_rate, show_fan_out
 from switchyard.tables.status import Status, read_status
 
 
@@ -39,7 +39,7 @@ def compose_status(
     return asdict(status) | {
         "lag": progress.lag if progress else None,
         "rowsPerSecond": 0.0 if snapshot else rate,
-        "rowsPerEvent": describe_fan_out(progress),
+        "rowsPerEvent": show_fan_out(progress),
         "heartbeatAgeSeconds": None if age is None else round(age, 3),
         "attempt": progress.attempt if progress else None,
         "batchId": progress.batchId if progress else None,
@@ -52,12 +52,6 @@ def compose_status(
         "reason": reason or ("it is a finished snapshot" if snapshot else "the heartbeat is fresh"),
         "warnings": [growth] if growth else [],
     }
-
-
-def describe_fan_out(progress: Progress | None) -> float | None:
-    """Pairs for each of the last events; of all events where the driver has just started."""
-    known = [progress.recentRowsPerEvent, progress.rowsPerEvent] if progress else []
-    return next((round(number, 2) for number in known if number is not None), None)
 
 
 def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from statistics import median
 
 from switchyard.control import MOST_DEADLINE_SECONDS, Decision, Kind
+from switchyard.fan_out import warn_of_growth
 from switchyard.generations import GenerationSpec, find_resumable_spec, resolve_spec
 from switchyard.health import describe_time
 from switchyard.kafka.topics import TopicReader
@@ -15,11 +16,13 @@ from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.protocol import Book
 from switchyard.settings import Settings
 from switchyard.swaps import Event, Ledger, Target
-from switchyard.tables.progress import bulk_rate, newest_progress
+from switchyard.tables.progress import Progress, bulk_rate, newest_progress, show_fan_out
 
 # Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.
 USUAL_START_SECONDS = 25.0
 CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
+LOOKED_AT = 5
+"""Generations on the same topics: most failed builds have left nothing behind."""
 READING_ALLOWANCE = 3
 """How many times the estimate for reading its records a swap is allowed."""
 
@@ -40,6 +43,8 @@ class Plan:
     estimateSeconds: float
     deadlineSeconds: float | None
     """From the request to the flip. None without a deadline: nothing is active yet, or nothing is swapped."""
+    rowsPerEvent: float | None
+    """As the newest generation that has read the same topics found it; None when there was none."""
     warnings: list[str]
 
     def describe(self) -> str:
@@ -53,6 +58,7 @@ class Plan:
         )
         records = f"{self.records} records to read, about {self.estimateSeconds:.0f} s to the flip"
         records += ", no deadline" if self.deadlineSeconds is None else f", deadline {self.deadlineSeconds:.0f} s"
+        records += "" if self.rowsPerEvent is None else f", about {self.rowsPerEvent:g} rows per event"
         return "; ".join(
             [f"would start generation {self.generation}: {topics}, from {self.start}; {records}", *self.warnings]
         )
@@ -72,6 +78,9 @@ def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Dec
     deadline = None
     if is_swap and standing.generation is not None:
         deadline = allow_seconds(settings, ledger, records, decision.deadline_seconds)
+    known = find_reading(settings.layout, ledger, target)
+    growth = warn_of_growth(known.rowsPerEvent, known.recentRowsPerEvent) if known else None
+    late = _warn_of_deadline(seconds, deadline, is_given=decision.deadline_seconds is not None)
     return Plan(
         would=str(decision.kind),
         usersTopic=target.usersTopic,
@@ -85,8 +94,18 @@ def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Dec
         records=records,
         estimateSeconds=round(seconds, 1),
         deadlineSeconds=None if deadline is None else round(deadline, 1),
-        warnings=_warn_of_deadline(seconds, deadline, is_given=decision.deadline_seconds is not None),
+        rowsPerEvent=show_fan_out(known),
+        warnings=[*late, *([growth] if growth else [])],
     )
+
+
+def find_reading(layout: Layout, ledger: Ledger, target: Target) -> Progress | None:
+    """Where the newest generation stands that has read the same topics, whatever its join."""
+    topics = (target.usersTopic, target.accountsTopic)
+    targets = {request.generation: request.target for request in ledger.requests}
+    same = [number for number, read in targets.items() if (read.usersTopic, read.accountsTopic) == topics]
+    newest = sorted(same, reverse=True)[:LOOKED_AT]
+    return next((found for generation in newest if (found := newest_progress(layout, generation))), None)
 
 
 def _warn_of_deadline(seconds: float, deadline: float | None, is_given: bool) -> list[str]:

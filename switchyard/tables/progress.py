@@ -76,6 +76,12 @@ def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Prog
     return replace(row, at=at, startOffsets=None, **changed)
 
 
+def show_fan_out(progress: Progress | None) -> float | None:
+    """Pairs for each of the last events; of all events where the driver has just started."""
+    known = [progress.recentRowsPerEvent, progress.rowsPerEvent] if progress else []
+    return next((round(number, 2) for number in known if number is not None), None)
+
+
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
     """The last row of the newest attempt, whatever a replaced one may still have to say."""
     return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.order, default=None)

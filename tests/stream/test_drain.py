@@ -831,6 +831,19 @@ def test_a_plan_that_takes_longer_than_the_deadline_warns(yard: Yard) -> None:
     assert advice.endswith("raise SWITCHYARD_READY_DEADLINE_SECONDS")
 
 
+def test_a_plan_knows_the_rows_per_event_of_its_topics_and_warns_when_they_grow(yard: Yard) -> None:
+    assert plan(yard).rowsPerEvent is None
+    yard.activate("first")
+    report(yard.layout, progress(rowsPerEvent=1.25, recentRowsPerEvent=1.5))
+    made = plan(yard, joinType="inner")
+    assert (made.rowsPerEvent, made.warnings) == (1.5, [])
+    assert made.describe().endswith(", about 1.5 rows per event")
+    assert plan(yard, usersTopic=yard.more_users).rowsPerEvent is None, "nobody has read these topics yet"
+    report(yard.layout, progress(batchId=1, rowsPerEvent=20.0, recentRowsPerEvent=40.0))
+    (warning,) = plan(yard, joinType="inner").warnings
+    assert warning.startswith("each new event makes 40 rows")
+
+
 def test_small_batches_and_long_swaps_do_not_spoil_an_estimate(yard: Yard) -> None:
     yard.activate("first")
     report(yard.layout, progress(inputRows=3, rowsPerSecond=1_000_000.0))
