@@ -31,12 +31,16 @@ from switchyard.swaps import SETTLING, Event, Ledger
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from tests.integration.conftest import DAG_ID, Stack
+from tests.events import FIRST_MS
 from tests.integration.traffic import Traffic, running_traffic
+from tests.topics import Topics
 from tests.waiting import eventually
 
 PAIRS = [("users", "accounts"), ("users-a", "accounts-a"), ("users-b", "accounts-b")]
 
 
+CROWD = ("users-crowd", "accounts-crowd")
+CROWD_ROWS = 1_000_006
 MAINTENANCE_DAG = "switchyard_maintenance"
 AUDITED: set[tuple[int, int]] = set()
 """Epoch and attempt of the active generation when it was last audited"""
@@ -309,12 +313,25 @@ def test_a_command_during_a_build_supersedes_it_and_one_during_linger_is_the_nex
     assert (status["usersTopic"], status["joinType"]) == ("users-a", "left")
 
 
-def test_back_to_topics_of_before_resumes_their_checkpoint_and_rows(stack: Stack) -> None:
-    """A→B→A, and the same way by a rollback when the old one has retired."""
+def send_crowd(stack: Stack) -> None:
+    """14,000 events of 49 people: few records with very many pairs."""
+    crowd = Topics(stack.settings.bootstrap, *CROWD)
+    crowd.create(2)
+    sides = ("user", "account")
+    crowd.send((sides[n % 2], n // 2 % 2, FIRST_MS + n, {"userId": f"one-of-{n // 2 % 49}"}) for n in range(14_000))
+
+
+def test_back_to_topics_of_before_resumes_their_checkpoint_and_rows(stack: Stack, spark: SparkSession) -> None:
+    """A→B→A by a rollback when A has retired, and the same way to B, which has a million joined rows."""
     first = stack.status()["generation"]
-    send(stack, "away", usersTopic="users-b", accountsTopic="accounts-b")
+    send_crowd(stack)
+    users, accounts = CROWD
+    send(stack, "away", usersTopic=users, accountsTopic=accounts, joinType="inner", start="earliest")
     assert outcome_of(stack, "away") is Event.APPLIED
     away = stack.status()["generation"]
+    audit = audit_at_newest(lambda: spark, stack.settings)
+    assert (audit.generation, audit.missing, audit.extra, audit.unaccounted) == (away, 0, 0, 0), audit
+    assert audit.rowsCompared == CROWD_ROWS
     eventually(lambda: ledger_of(stack).is_retired(first), 60)
     rows = store.read_arrow(stack.settings.layout, "users", generation=first).num_rows
     answer = stack.run("rollback", "--wait", "--id", "resumed")
@@ -322,6 +339,15 @@ def test_back_to_topics_of_before_resumes_their_checkpoint_and_rows(stack: Stack
     assert stack.status()["generation"] == first
     assert store.read_arrow(stack.settings.layout, "users", generation=first).num_rows > rows
     assert stack.api.run_state(DAG_ID, f"generation-{first}.2") == "running"
+    eventually(lambda: ledger_of(stack).is_retired(away), 60)
+    answer = stack.run("rollback", "--wait", "--id", "to-the-crowd")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert stack.status()["generation"] == away
+    told = [entry for entry in ledger_of(stack).entries if entry.swapId == "rollback-to-the-crowd"]
+    proof = next(entry.detail for entry in told if entry.event is Event.READY)
+    assert re.fullmatch(r"\d+ joined rows of \d+ events, a sample of 14000 records, equal the batch join", proof)
+    # The one before still lingers, so this way back takes no time.
+    assert stack.run("rollback", "--wait", "--id", "from-the-crowd").returncode == 0
     eventually(lambda: ledger_of(stack).is_retired(away), 60)
 
 
