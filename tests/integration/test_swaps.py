@@ -30,8 +30,8 @@ from switchyard.stream.audit import audit_at_newest
 from switchyard.swaps import SETTLING, Event, Ledger
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
-from tests.integration.conftest import DAG_ID, Stack
 from tests.events import FIRST_MS
+from tests.integration.conftest import DAG_ID, Stack
 from tests.integration.traffic import Traffic, running_traffic
 from tests.topics import Topics
 from tests.waiting import eventually
