@@ -1,4 +1,4 @@
-"""What the embedded broker decides without starting; tests/stream/test_broker.py starts it."""
+"""What the embedded broker decides without starting; tests/services/test_broker.py starts it."""
 
 from __future__ import annotations
 
