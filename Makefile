@@ -5,9 +5,11 @@ SETUP := $(PYTHON) tools/setup.py
 PYTEST := $(BIN)/python -m pytest
 FAST_TESTS := tests/unit tests/properties tests/dags
 # The longest file first, so that two processes end at about the same time.
-SPARK_TESTS := tests/faults tests/stream
-# One after the other: a stack with several drivers needs both cores of a small machine for itself.
-STACK_TESTS := tests/topology tests/integration
+SPARK_TESTS := tests/faults tests/stream tests/services
+# One after the other: a stack with several drivers needs both cores of a small machine for itself. The page is tried
+# on the stack of tests/integration, after the file that needs a stack nobody has used.
+STACK_TESTS := tests/topology tests/integration/test_stack.py tests/browser \
+	$(filter-out %/test_stack.py,$(sort $(wildcard tests/integration/test_*.py)))
 CODE := switchyard tools tests dags jobs plugins bench docker
 
 .DEFAULT_GOAL := help
@@ -28,7 +30,6 @@ down: ## stop what run started
 test: test-fast ## run all tests
 	@$(PYTEST) -n 2 --dist loadfile --durations=15 $(SPARK_TESTS)
 	@$(PYTEST) --durations=25 $(STACK_TESTS)
-	@$(PYTEST) tests/browser
 
 test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
 	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)

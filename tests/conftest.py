@@ -36,10 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def topics(broker: Broker) -> Topics:
-    """A fresh pair of topics with two partitions each."""
-    pair = Topics(broker.bootstrap, f"users-{uuid.uuid4().hex[:8]}", f"accounts-{uuid.uuid4().hex[:8]}")
-    pair.create(partitions=2)
-    return pair
+    return Topics.fresh(broker.bootstrap)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,13 @@ class Topics:
     bootstrap: str
     users: str
     accounts: str
+
+    @classmethod
+    def fresh(cls, bootstrap: str) -> Topics:
+        """A new pair of topics with two partitions each."""
+        pair = cls(bootstrap, f"users-{uuid.uuid4().hex[:8]}", f"accounts-{uuid.uuid4().hex[:8]}")
+        pair.create(partitions=2)
+        return pair
 
     @property
     def kafka(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from tools.browser_package import ensure_chromium
 ARTIFACTS = PROJECT / "tests" / "artifacts"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = ensure_chromium(PROJECT / ".cache" / "chromium.log")
     if chromium is None:

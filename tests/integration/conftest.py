@@ -125,8 +125,8 @@ def running_stack(folder: Path) -> Iterator[Stack]:
         root=str(folder / "root"),
         airflow_port=loopback.pick_free_port(),
         kafka_port=loopback.pick_free_port(),
-        # The command line takes its time to start on a busy machine, and a test rolls back while the old one lingers.
-        linger_seconds=12,
+        # Several tests wait until the old generation has retired; two roll back before it has.
+        linger_seconds=8,
         probation_seconds=20,
         ready_deadline_seconds=200,
         # Longer than a hung driver needs to be retired by others, which a test waits for.

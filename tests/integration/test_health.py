@@ -1,19 +1,13 @@
-"""Supervision of a running stack: runbooks, audit, health, a driver that hangs.
+"""Supervision of a running stack: runbooks, audit, health.
 
 Uses the stack as the tests before have left it.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
-from pyspark.sql import SparkSession
 
 from switchyard.health import CHECKS
-from switchyard.local import sessions
-from switchyard.stream.audit import audit_at_newest
 from switchyard.tables import store
 from tests.dags.conftest import dag_files
 from tests.integration.conftest import Stack
@@ -64,19 +58,3 @@ def test_a_healthy_stack_is_green_and_each_check_says_why(stack: Stack) -> None:
     assert answer["healthy"] is True
     assert [row["check"] for row in answer["checks"]] == list(CHECKS)
     assert all(row["text"] for row in answer["checks"])
-
-
-def test_a_driver_that_hangs_is_ended_by_its_task_and_started_again(stack: Stack, spark: SparkSession) -> None:
-    before = stack.status()
-    pid = int(stack.settings.workspace.driver_pid(before["generation"]).read_text())
-    session = sessions.session_of(pid)
-    assert session is not None
-    for member in sessions.members([session]):
-        os.kill(member, signal.SIGSTOP)
-    status = eventually(
-        lambda: (now := stack.status())["healthy"] and now["attempt"] > before["attempt"] and now, 240, 1
-    )
-    assert status["generation"] == before["generation"]
-    assert sessions.members([session]) == []
-    audit = audit_at_newest(lambda: spark, stack.settings)
-    assert audit.is_clean, audit

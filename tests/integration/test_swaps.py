@@ -23,6 +23,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from switchyard.cli import main
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.maintenance import ORDER, Round, vacuum
@@ -265,14 +266,18 @@ def test_a_plan_says_what_would_happen_and_changes_nothing(stack: Stack) -> None
     assert ledger_of(stack).building is None
 
 
-def test_join_type_alone_and_back_at_once_while_the_old_one_lingers(stack: Stack) -> None:
+def test_join_type_alone_and_back_at_once_while_the_old_one_lingers(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in stack.environment.items():
+        monkeypatch.setenv(name, value)
     before = stack.status()
     send(stack, "join-only", joinType="asof")
     assert outcome_of(stack, "join-only") is Event.APPLIED
     status = stack.status()
     assert (status["usersTopic"], status["joinType"]) == ("users-a", "asof")
-    answer = stack.run("rollback", "--wait", "--id", "first")
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    # In this process: on a busy machine another one might have started when the old one has retired.
+    assert main(["rollback", "--wait", "--id", "first"]) == 0
     back = stack.status()
     assert (back["generation"], back["attempt"], back["joinType"]) == (before["generation"], before["attempt"], "inner")
     ready = [entry.detail for entry in ledger_of(stack).entries if entry.swapId == "rollback-first"]

@@ -1,14 +1,22 @@
-"""The stack is stopped and started again with a spare driver: the last of the tests that share it, as it stays so."""
+"""The stack is stopped and started again, with a spare driver and less patience with one that hangs.
+
+The last of the tests that share it, as it stays so.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.kafka.control_topic import publish
+from switchyard.local import sessions
 from switchyard.local.drivers import list_drivers, list_spares
+from switchyard.settings import Settings
+from switchyard.stream.audit import audit_at_newest
 from switchyard.swaps import Event
 from tests.integration.conftest import DAG_ID, Stack
 from tests.integration.test_stack import assert_clean
@@ -18,7 +26,7 @@ from tests.waiting import eventually
 
 @pytest.fixture(scope="module")
 def spared(stack: Stack) -> Stack:
-    return Stack(stack.settings.model_copy(update={"spare": True}))
+    return Stack(stack.settings.model_copy(update={"spare": True, "hung_seconds": Settings().hung_seconds}))
 
 
 def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spared: Stack, spark: SparkSession) -> None:
@@ -36,6 +44,23 @@ def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spared
     )
     assert status["generation"] == before["generation"]
     assert_clean(stack, spark)
+
+
+def test_a_driver_that_hangs_is_ended_by_its_task_and_started_again(spared: Stack, spark: SparkSession) -> None:
+    """Meanwhile the spare gets ready, which the next test waits for."""
+    before = spared.status()
+    pid = int(spared.settings.workspace.driver_pid(before["generation"]).read_text())
+    session = sessions.session_of(pid)
+    assert session is not None
+    for member in sessions.members([session]):
+        os.kill(member, signal.SIGSTOP)
+    status = eventually(
+        lambda: (now := spared.status())["healthy"] and now["attempt"] > before["attempt"] and now, 240, 1
+    )
+    assert status["generation"] == before["generation"]
+    assert sessions.members([session]) == []
+    audit = audit_at_newest(lambda: spark, spared.settings)
+    assert audit.is_clean, audit
 
 
 def test_a_spare_takes_the_swap_and_is_replaced(spared: Stack, spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ from tests.stream.running import Stream
 from tests.topics import Topics
 
 ROUNDS = 2
-EVENTS = 240
+EVENTS = 160
 
 
 def rows_of(layout: Layout) -> dict[str, list[str]]:

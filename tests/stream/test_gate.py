@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.layout import JOIN_TYPES, Layout
+from switchyard.local.broker import Broker
+from switchyard.settings import Settings
 from switchyard.stream.audit import compare_rows
 from switchyard.stream.changes import ROW_SCHEMA
 from switchyard.stream.gate import Verdict, examine, read_again
@@ -23,7 +28,7 @@ from tests.stream.running import Stream
 from tests.topics import Topics
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-RECORDS, LIMIT = 1_200, 300
+RECORDS, LIMIT = 400, 100
 
 
 def row(user_id: str, offset: int = 0, **changes: Any) -> dict[str, Any]:
@@ -98,13 +103,28 @@ def test_the_verdict_in_words() -> None:
     assert wrong.describe().endswith("are missing; 4 records are not stored as the topics have them")
 
 
+@pytest.fixture(scope="module")
+def build(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stream]:
+    """The generation of each join type, made once. Few people with many events each: more joined rows than records."""
+    topics = Topics.fresh(broker.bootstrap)
+    topics.send(draw_events(seed=5, count=RECORDS, people=10))
+
+    @cache
+    def run(join_type: str) -> Stream:
+        layout = Layout(str(tmp_path_factory.mktemp(join_type) / "root"))
+        stream = Stream.prepare(spark, layout, topics, join_type)
+        stream.run_attempt()
+        return stream
+
+    return run
+
+
 @pytest.fixture
-def stream(spark: SparkSession, layout: Layout, topics: Topics, request: pytest.FixtureRequest) -> Stream:
-    """Few people with many events each: far more joined rows than records."""
-    stream = Stream.prepare(spark, layout, topics, getattr(request, "param", "left"))
-    topics.send(draw_events(seed=5, count=RECORDS, people=20))
-    stream.run_attempt()
-    return stream
+def stream(build: Callable[[str], Stream], layout: Layout, request: pytest.FixtureRequest) -> Stream:
+    """A copy, which a test may damage."""
+    built = build(getattr(request, "param", "left"))
+    shutil.copytree(built.settings.root, layout.root)
+    return replace(built, settings=Settings(root=layout.root))
 
 
 def look(stream: Stream, limit: int, is_resumed: bool = False) -> Verdict:

@@ -21,14 +21,14 @@ def test_a_driver_that_was_killed_goes_on_and_the_audit_is_clean(
     bucket: Layout, topics: Topics, tmp_path: Path
 ) -> None:
     settings = Settings(root=bucket.root, home=tmp_path / "home", max_offsets_per_trigger=100, driver_memory="1g")
-    events = draw_events(seed=71, count=600)
+    events = draw_events(seed=71, count=400)
     topics.send(events[:200])
     with running_driver(settings, topics, tmp_path, join_type="natural", crash="joined:before") as driver:
         assert driver.wait() == KILLED, driver.tail()
     topics.send(events[200:])
     by_executors = {"SWITCHYARD_SMALL_BATCH_RECORDS": "100"}
     with running_driver(settings, topics, tmp_path, join_type="natural", environment=by_executors) as driver:
-        eventually(lambda: driver.has_read(600))
+        eventually(lambda: driver.has_read(400))
         driver.ask_to_stop()
         assert driver.wait() == STOPPED, driver.tail()
     progress = newest_progress(bucket, 1)

@@ -22,7 +22,7 @@ from tests.second_oracle import join_with_duckdb, read_joined
 from tests.stream.running import Stream
 from tests.topics import Topics
 
-ROUNDS = 3
+ROUNDS, EVENTS = 2, 160
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_restarted_stream_equals_the_join(
         topics,
         join_type,
         small_batch_records=small_batch_records,
-        max_offsets_per_trigger=60,
+        max_offsets_per_trigger=90,
     )
-    events = draw_events(seed=7, count=110 * ROUNDS)
+    events = draw_events(seed=7, count=EVENTS * ROUNDS)
     for number in range(ROUNDS):
-        topics.send(events[number * 110 : (number + 1) * 110])
+        topics.send(events[number * EVENTS : (number + 1) * EVENTS])
         stream.run_attempt()
     audit = stream.audit()
     assert (audit.missing, audit.extra, audit.unaccounted, audit.holes) == (0, 0, 0, 0), audit.samples
