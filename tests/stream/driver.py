@@ -18,6 +18,7 @@ from switchyard.control import Message
 from switchyard.kafka.client import write_properties
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT, Layout
+from switchyard.local import sessions
 from switchyard.local.java import find_java
 from switchyard.local.jobs import job_conf
 from switchyard.settings import Settings
@@ -50,7 +51,9 @@ class Driver:
         self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
-        os.kill(int(self.settings.workspace.driver_pid(self.generation).read_text()), number)
+        """To the Python process of this attempt: the file of the generation's driver may name another attempt."""
+        of_session = sessions.members([self.process.pid])
+        os.kill(next(pid for pid in of_session if Path(f"/proc/{pid}/comm").read_text().startswith("python")), number)
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
