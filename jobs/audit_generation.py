@@ -16,6 +16,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.audit import audit_at_newest, record_audit
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
 
 log = logging.getLogger("switchyard.audit")
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
         log.error("%s", error)
         return error.exit_code
     except Exception as error:
-        log.error("the audit failed", exc_info=error)
+        log.error("%s", explain_failure(error, details=""), exc_info=error)
         return 1
     record_audit(settings.layout, audit)
     text = json.dumps(asdict(audit) | {"clean": audit.is_clean})

@@ -17,6 +17,7 @@ from switchyard.kafka.security import TOKEN_URL
 from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.backfill import run_backfill
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
 from switchyard.swaps import Event
 
@@ -37,6 +38,9 @@ def main(arguments: list[str]) -> int:
     except SwitchyardError as error:
         log.error("%s", error)
         return error.exit_code
+    except Exception as error:
+        log.error("%s", explain_failure(error, details=""), exc_info=error)
+        return 1
     is_built = outcome.event is Event.PLANNED
     log.log(logging.INFO if is_built else logging.ERROR, "generation %s: %s", options.generation, outcome.detail)
     return 0 if is_built else 1

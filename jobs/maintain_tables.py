@@ -13,7 +13,10 @@ from switchyard.errors import SwitchyardError
 from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.compaction import compact_tables
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
+
+log = logging.getLogger("switchyard.maintenance")
 
 
 def main(arguments: list[str]) -> int:
@@ -31,8 +34,11 @@ def main(arguments: list[str]) -> int:
             options.dry_run == "true",
         )
     except SwitchyardError as error:
-        logging.getLogger("switchyard.maintenance").error("%s", error)
+        log.error("%s", error)
         return error.exit_code
+    except Exception as error:
+        log.error("%s", explain_failure(error, details=""), exc_info=error)
+        return 1
     text = json.dumps({"tables": [asdict(compacted) for compacted in done]})
     if options.output:
         options.output.write_text(text)

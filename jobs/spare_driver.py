@@ -13,6 +13,7 @@ from pathlib import Path
 from switchyard.kafka.client import read_properties
 from switchyard.local.hand_over import HandOver
 from switchyard.privacy import start_logging
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.spare import serve
 
 
@@ -32,7 +33,9 @@ def main(arguments: list[str]) -> int:
     try:
         return serve(HandOver(given.spare), take_properties(given.kafka_properties) if given.kafka_properties else {})
     except Exception as error:
-        logging.getLogger("switchyard.driver").error("the spare driver failed", exc_info=error)
+        logging.getLogger("switchyard.driver").error(
+            "the spare driver failed: %s", explain_failure(error, details=""), exc_info=error
+        )
         return 1
 
 

@@ -18,16 +18,20 @@ from switchyard.control import check_target, shorten
 from switchyard.errors import InputError
 from switchyard.generations import GenerationSpec, adopt_draft, keep_draft, load_spec, require_access
 from switchyard.kafka.topics import TopicReader
-from switchyard.layout import JOIN_TYPES
+from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.offsets import Offsets, count_records
 from switchyard.protocol import Book
 from switchyard.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.settings import Settings
 from switchyard.swaps import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, Standing, Target
+from switchyard.tables.logs import tell
+from switchyard.tables.names import newest_rows
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.upkeep import clean_up
 
 LOOK_SECONDS = 0.25
+RECENT_LINES = 1_000
+BUILD_DETAILS = "the log of the task `build` has the details"
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,20 @@ def settle_build(settings: Settings, book: Book, build: Request, event: Event, d
             # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.
             delete_uncommitted(settings.layout, build.generation)
     return book.ledger().outcomes[build.swapId]
+
+
+def tell_of_failure(layout: Layout, build: Request, attempt: int, reason: str) -> None:
+    """One line about an attempt that is perhaps not the last."""
+    text = f"attempt {attempt} of the backfill of generation {build.generation} failed: {reason}"
+    tell(layout, text, level="ERROR", generation=build.generation, swap_id=build.swapId)
+
+
+def explain_end(layout: Layout, build: Request, state: str) -> str:
+    """Why a build has ended without an outcome: what its last attempt told, if it could."""
+    rows = newest_rows(layout, "orchestrator_logs", RECENT_LINES)
+    told = [str(row["msg"]) for row in rows if row["swapId"] == build.swapId and row["level"] == "ERROR"]
+    why = told[-1] if told else f"its job was killed or could not start; {BUILD_DETAILS}"
+    return f"its task ended as {state} before it was built: {why}"
 
 
 def require_snapshot(settings: Settings, generation: int) -> GenerationSpec:

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from switchyard import __version__
 from switchyard.control import MOST_DEADLINE_SECONDS
 from switchyard.errors import InputError, SwitchyardError
+from switchyard.privacy import describe_stack
 from switchyard.settings import Settings, load_settings
 
 Command = Callable[[Settings, argparse.Namespace], int]
 Row = dict[str, Any]
 FOLLOW_SECONDS = 1.0
 FOLLOW_ROWS = 1000
+_OUR_ERROR = re.compile(r" ERROR switchyard\.\w+ (.+)")
+"""A line of a job's own log: Spark writes more ERRORs into the same file."""
 # Every other outcome is a success.
 EXIT_CODES = {"REJECTED": 2, "FAILED": 3, "SUPERSEDED": 4}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
-    command: Command = options.command
     try:
-        return command(load_settings(), options)
+        return run(load_settings(), options)
     except SwitchyardError as error:
         return fail(error, options.json)
     except KeyboardInterrupt:
@@ -38,6 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+
+
+def run(settings: Settings, options: argparse.Namespace) -> int:
+    """Of an error that nobody foresaw one sentence is shown; the stack is in a log, as its text may quote values."""
+    command: Command = options.command
+    try:
+        return command(settings, options)
+    except (SwitchyardError, BrokenPipeError):
+        raise
+    except Exception as error:
+        from switchyard.stream.failures import explain_failure
+
+        log = settings.workspace.process_logs / "cli.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as lines:
+            lines.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {describe_stack(error)}\n")
+        raise SwitchyardError(f"{explain_failure(error, details='')} (all of it in {log})") from None
 
 
 def fail(error: SwitchyardError, as_json: bool) -> int:
@@ -430,8 +450,8 @@ def _run_job(settings: Settings, job: str, arguments: list[str], name: str) -> t
 
 def _last_error(log: Path) -> str:
     with log.open(errors="replace") as lines:
-        last = deque((line.rstrip("\n") for line in lines if " ERROR " in line), maxlen=1)
-    return last[0].partition(" ERROR ")[2] if last else "no reason was given"
+        last = deque((found[1] for line in lines if (found := _OUR_ERROR.search(line))), maxlen=1)
+    return last[0] if last else "it was killed or could not start"
 
 
 def run_forget(settings: Settings, options: argparse.Namespace) -> int:

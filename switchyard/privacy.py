@@ -47,6 +47,11 @@ def describe_place(error: BaseException) -> str:
     return "".join(traceback.format_tb(error.__traceback__))
 
 
+def describe_stack(error: BaseException) -> str:
+    """Both, for a log."""
+    return f"{describe_place(error)}{type(error).__name__}: {describe_error(error)}"
+
+
 class CleanFormatter(logging.Formatter):
     """The last station of every line of a job's own log."""
 
@@ -55,7 +60,7 @@ class CleanFormatter(logging.Formatter):
 
     def formatException(self, ei: object) -> str:
         error = ei[1] if isinstance(ei, tuple) else None
-        return f"{describe_place(error)}{type(error).__name__}: {describe_error(error)}" if error else ""
+        return describe_stack(error) if error else ""
 
 
 def start_logging() -> None:

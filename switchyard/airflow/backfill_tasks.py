@@ -120,7 +120,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
     """Says what became of it. A build whose job has given up has failed, and what it wrote is removed."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    from switchyard.backfills import build_id, find_build, publish_id, settle_build
+    from switchyard.backfills import build_id, explain_end, find_build, publish_id, settle_build
     from switchyard.stories import open_book
 
     run, settings = context["dag_run"], load_settings()
@@ -129,7 +129,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
     book = open_book(settings.layout)
     build = find_build(book.ledger(), build_id(run.run_id))
     if build is not None and book.ledger().is_open(build):
-        reason = f"its task ended as {states.get(BUILD_TASK)} before it was built; the log of the task says why"
+        reason = explain_end(settings.layout, build, str(states.get(BUILD_TASK)))
         settle_build(settings, book, build, Event.FAILED, reason)
     outcomes = book.ledger().outcomes
     named = {BUILD_TASK: build_id(run.run_id), PUBLISH_TASK: publish_id(run.run_id)}

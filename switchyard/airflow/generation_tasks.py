@@ -103,7 +103,8 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
     book = open_book(settings.layout)
     is_fenced = exit_code == FencedError.exit_code
     if exit_code != 0 and not is_fenced:
-        fail_build(settings, book, admitted.swap_id, f"its driver ended with exit code {exit_code} before the flip")
+        reason = f"its driver ended with exit code {exit_code} before the flip; the end of the log of `stream` says why"
+        fail_build(settings, book, admitted.swap_id, reason)
     keep_up(settings, book)
     _end_unless_applied(book.ledger().outcomes.get(admitted.swap_id))
     if is_fenced:

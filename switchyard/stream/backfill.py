@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard import protocol, swaps
-from switchyard.backfills import settle_build
+from switchyard.backfills import BUILD_DETAILS, settle_build, tell_of_failure
 from switchyard.errors import FencedError, InputError, SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINED_COLUMNS, JOINS
@@ -33,6 +33,7 @@ from switchyard.stream.announcing import announced
 from switchyard.stream.audit import read_paths
 from switchyard.stream.bulk import overwrite_folder, write_files
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
 from switchyard.stream.meter import Meter
 from switchyard.stream.query import read_range
@@ -79,6 +80,11 @@ def run_backfill(
                 detail = _Builder(settings, spec, kafka, book, build, attempt, reader, start_spark).build()
         except (GivenUpError, InputError) as error:
             return settle_build(settings, book, build, Event.FAILED, str(error))
+        except FencedError:
+            raise
+        except Exception as error:
+            tell_of_failure(settings.layout, build, attempt, explain_failure(error, BUILD_DETAILS))
+            raise
         return settle_build(settings, book, build, Event.PLANNED, detail)
 
 

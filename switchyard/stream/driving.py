@@ -10,6 +10,7 @@ from switchyard.kafka.client import read_properties
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import load_settings
 from switchyard.spares import Order
+from switchyard.stream.failures import explain_failure
 from switchyard.stream.lifecycle import run_generation
 from switchyard.swaps import Target
 
@@ -30,5 +31,5 @@ def drive(order: Order) -> int:
         log.error("%s", error)
         return error.exit_code
     except Exception as error:
-        log.error("the driver failed", exc_info=error)
+        log.error("the driver failed: %s", explain_failure(error, details=""), exc_info=error)
         return 1

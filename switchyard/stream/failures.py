@@ -47,8 +47,21 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
         "Spark has lost an executor; look at the memory and the log of the Spark workers",
     ),
     (
-        re.compile(r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError"),
-        "a version of a table that it needs is not there any more; was it removed or vacuumed by another tool?",
+        re.compile(
+            r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError|"
+            r"LogSegment end version|DELTA_VERSION_NOT_FOUND|FILE_NOT_EXIST|PATH_NOT_FOUND|\.parquet\b.* not found"
+        ),
+        "a file or a version of a table that it needs is not there any more; if another tool has removed or vacuumed it, "
+        "restore it, or swap again with start earliest",
+    ),
+    (
+        re.compile(r"CommitFailedError|concurrent transactions? (?:added|deleted)|DELTA_CONCURRENT"),
+        "another writer has changed a table at the same moment; it is tried again, and if that does not help, look which "
+        "other tool writes to the tables",
+    ),
+    (
+        re.compile(r"SchemaMismatchError|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH"),
+        "a table has other columns than Switchyard writes; undo what another tool has changed in it",
     ),
     (
         re.compile(
@@ -59,7 +72,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"kafka\.common\.errors\.(Timeout|Disconnect|Network)|Cannot fetch record for offset"),
-        "the broker did not answer for too long",
+        "the broker did not answer for too long; look whether it runs and can be reached from here",
     ),
 )
 _OWN_ERROR = re.compile(r"switchyard\.errors\.\w+: (.+)")
@@ -69,24 +82,28 @@ _CAUSE = re.compile(
 )
 _PACKAGE = re.compile(r"\b(?:[a-z]\w*\.){2,}(?=[A-Z])")
 _CODE = re.compile(r"\[[A-Z_.]{3,}\] |SQLSTATE: \w+|\{.*")
+_NEXT_SENTENCE = re.compile(r"(?<=\w)\. (?=[A-Z])")
 MOST_CHARACTERS = 200
 DETAILS = "the log of the task `stream` has the details"
 
 
-def explain_failure(error: BaseException) -> str:
-    """One sentence for people: our own errors as they are, known causes in plain words, others without their stack."""
+def explain_failure(error: BaseException, details: str = DETAILS) -> str:
+    """One sentence for people: our own errors as they are, known causes in plain words, others without their stack.
+
+    `details` says where the stack of an unknown cause is.
+    """
     if isinstance(error, SwitchyardError):
         return describe_error(error)
     while (cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
         error = cause
-    return explain_text(f"{type(error).__name__}: {error}")
+    return explain_text(f"{type(error).__name__}: {error}", details)
 
 
-def explain_text(text: str) -> str:
+def explain_text(text: str, details: str = DETAILS) -> str:
     """The same of Spark's account of a failure, with the traces of Java and Python in it."""
     if own := _OWN_ERROR.search(text):
         return mask_emails(own[1].strip())
-    return _find_known(text) or f"{_name_cause(text)}; {DETAILS}"
+    return _find_known(text) or "; ".join(filter(None, [_name_cause(text), details]))
 
 
 def _name_cause(text: str) -> str:
@@ -99,8 +116,9 @@ def _name_cause(text: str) -> str:
 
 
 def _shorten(message: str) -> str:
-    """The first line, cleaned and cut."""
-    line = _PACKAGE.sub("", clean_foreign_text(_CODE.sub("", message).strip().partition("\n")[0]))
+    """The first sentence, cleaned and cut: what Spark advises after it is for people who write queries."""
+    sentence = _NEXT_SENTENCE.split(_CODE.sub("", message).strip().partition("\n")[0])[0]
+    line = _PACKAGE.sub("", clean_foreign_text(sentence))
     cut = line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
     return " ".join(cut.split()).rstrip(".;, ")
 

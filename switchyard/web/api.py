@@ -17,6 +17,7 @@ from switchyard.exposition import CONTENT_TYPE, render
 from switchyard.kafka.topics import TopicReader
 from switchyard.local.kafka_settings import find_kafka
 from switchyard.settings import Settings
+from switchyard.stream.failures import explain_failure
 from switchyard.tables.names import ACTIVE_NAMES, WHOLE_NAMES, resolve_name
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.web import documents
@@ -58,6 +59,7 @@ def create_app(settings: Settings, access: Access, static: Path = STATIC) -> Fas
     )
     app.middleware("http")(_add_headers)
     app.add_exception_handler(SwitchyardError, _explain)
+    app.add_exception_handler(Exception, _explain_unforeseen)
     sight = Sight(settings)
     add_reading(app, settings, access, sight)
     add_commands(app, settings, access)
@@ -74,6 +76,11 @@ async def _add_headers(request: Request, call_next: Callable[[Request], Awaitabl
 
 def _explain(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 400 if isinstance(error, InputError) else 503)
+
+
+def _explain_unforeseen(request: Request, error: Exception) -> JSONResponse:
+    """The server writes the stack into its log."""
+    return JSONResponse({"detail": explain_failure(error, "the log of the API server has the details")}, 500)
 
 
 def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) -> None:

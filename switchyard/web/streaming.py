@@ -11,6 +11,7 @@ from typing import Any
 from fastapi.concurrency import run_in_threadpool
 
 from switchyard.errors import SwitchyardError
+from switchyard.stream.failures import explain_failure
 from switchyard.web.access import Viewer
 from switchyard.web.changes import Event, Position, format_position
 from switchyard.web.documents import dump
@@ -34,7 +35,7 @@ async def stream_changes(
             events, position = await run_in_threadpool(sight.changes.after, position, names)
         except (SwitchyardError, OSError) as error:
             # The tables are away; the reader of the stream stays and sees them come back.
-            events = [Event("trouble", {"detail": str(error) if isinstance(error, SwitchyardError) else "no tables"})]
+            events = [Event("trouble", {"detail": explain_failure(error, "the tables cannot be read")})]
             await asyncio.sleep(1)
         if events or time.monotonic() - beat >= BEAT_SECONDS:
             beat = time.monotonic()

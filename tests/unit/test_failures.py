@@ -57,7 +57,7 @@ Caused by: java.lang.IllegalStateException
 
 def test_of_a_trace_the_innermost_cause_that_says_something_is_told() -> None:
     said = explain_text(JAVA)
-    assert said == f"ArithmeticException: Division by zero. Use `try_divide`; {DETAILS}"
+    assert said == f"ArithmeticException: Division by zero; {DETAILS}"
 
 
 def test_of_a_chain_of_errors_the_first_is_told() -> None:
