@@ -51,13 +51,13 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
             r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError|"
             r"LogSegment end version|DELTA_VERSION_NOT_FOUND|FILE_NOT_EXIST|PATH_NOT_FOUND|\.parquet\b.* not found"
         ),
-        "a file or a version of a table that it needs is not there any more; if another tool has removed or vacuumed it, "
-        "restore it, or swap again with start earliest",
+        "a file or a version of a table that it needs is not there any more; if another tool has removed it, restore "
+        "it, or swap again with start earliest",
     ),
     (
         re.compile(r"CommitFailedError|concurrent transactions? (?:added|deleted)|DELTA_CONCURRENT"),
-        "another writer has changed a table at the same moment; it is tried again, and if that does not help, look which "
-        "other tool writes to the tables",
+        "another writer has changed a table at the same moment; it is tried again, and if that does not help, look "
+        "which other tool writes to the tables",
     ),
     (
         re.compile(r"SchemaMismatchError|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH"),

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from switchyard import protocol
-from switchyard.backfills import BackfillDesk, build_id, require_snapshot
+from switchyard.backfills import BackfillDesk, build_id, explain_end, require_snapshot
 from switchyard.commands import Answer
 from switchyard.control import Message
 from switchyard.errors import FencedError, InputError
@@ -275,6 +276,23 @@ def test_records_that_kafka_has_deleted_fail_the_build_with_a_clear_reason_and_l
     order(settings, topics, "later")
     assert run(spark, settings, topics, 2).event is Event.PLANNED
     assert_clean(spark, settings, 2)
+
+
+def test_why_an_attempt_failed_is_told_and_ends_up_in_the_history(settings: Settings, topics: Topics) -> None:
+    topics.send(draw_events(seed=5, count=20))
+    order(settings, topics)
+    with pytest.raises(MemoryError):
+        run_backfill(settings, require_snapshot(settings, 1), topics.kafka, take_all_memory)
+    build = DeltaBook(settings.layout).ledger().builds[1]
+    assert explain_end(settings.layout, build, "failed") == (
+        "its task ended as failed before it was built: attempt 1 of the backfill of generation 1 failed: "
+        "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY"
+    )
+
+
+def take_all_memory() -> SparkSession:
+    pa.allocate_buffer(2**62)
+    raise AssertionError("there was enough")
 
 
 def run_is_refused(spark: SparkSession, settings: Settings, topics: Topics) -> bool:

@@ -73,9 +73,8 @@ def test_more_rows_than_the_driver_may_collect(spark: SparkSession) -> None:
 
 
 def test_an_expression_that_fails_in_a_task(secrets: DataFrame, tmp_path: Path) -> None:
-    check(
-        explain(secrets.select(F.col("email").cast("int")).collect), "NumberFormatException: The value '...'", DETAILS
-    )
+    numbers = secrets.select(F.col("email").cast("int"))
+    check(explain(numbers.collect), "NumberFormatException: The value '...'", DETAILS)
     share = secrets.select((F.lit(1) / F.col("zero")).alias("share"))
     for act in (share.collect, share.toArrow, lambda: share.write.parquet(str(tmp_path / "shares"))):
         check(explain(act), f"ArithmeticException: Division by zero; {DETAILS}")

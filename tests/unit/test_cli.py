@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli import main
+from switchyard.cli import _last_error, main
 from switchyard.layout import Layout
 from switchyard.swaps import Standing, Target
 from switchyard.tables import store
@@ -165,3 +165,28 @@ def test_bad_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_down_when_nothing_runs(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["down"]) == 0
     assert capsys.readouterr().out == "nothing is running\n"
+
+
+def test_an_error_that_nobody_foresaw_is_one_sentence_and_its_stack_is_in_a_log(
+    root: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.append_rows(root, "logs", [{"ts": datetime.now(UTC), "level": "INFO", "msg": "jane@example.org"}])
+    for path in Path(root.table("logs")).rglob("*.parquet"):
+        path.write_text("jane@example.org")
+    assert main(["logs", "--json"]) == 1
+    shown = capsys.readouterr()
+    error = json.loads(shown.out)["error"]
+    assert shown.err == f"switchyard: {error}\n"
+    sentence, _, place = error.partition(" (all of it in ")
+    assert sentence == "ArrowInvalid: Parquet magic bytes not found in footer"
+    log = Path(place.removesuffix(")")).read_text()
+    assert "in scan_file" in log
+    assert "jane" not in log
+
+
+def test_of_the_log_of_a_job_its_own_last_error_is_told(tmp_path: Path) -> None:
+    log, of_spark = tmp_path / "audit.log", "26/11/18 ERROR Executor: Exception in task\n"
+    log.write_text(f"{of_spark}2026-11-18 ERROR switchyard.audit the disk is full\n\tat x\n{of_spark}")
+    assert _last_error(log) == "the disk is full"
+    log.write_text(of_spark)
+    assert _last_error(log) == "it was killed or could not start"

@@ -341,3 +341,14 @@ def test_every_answer_is_as_the_description_says(app: FastAPI) -> None:
             )
 
         check()
+
+
+def test_an_error_that_nobody_foresaw_is_one_sentence(app: FastAPI, layout: Layout) -> None:
+    for path in Path(layout.table("joined")).rglob("*.parquet"):
+        path.write_text("jane@example.org")
+    client = TestClient(app, headers={"Authorization": "Bearer admin"}, raise_server_exceptions=False)
+    answer = client.get("/api/v1/tables/final_ui")
+    assert answer.status_code == 500
+    assert answer.json()["detail"].endswith("; the log of the API server has the details")
+    assert "jane" not in answer.text
+    assert "\\n" not in answer.text
