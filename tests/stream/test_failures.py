@@ -112,8 +112,9 @@ def test_records_that_kafka_has_deleted(spark: SparkSession, layout: Layout, top
     stream = Stream.prepare(spark, layout, topics, "left")
     topics.send(draw_events(seed=9, count=40, people=5))
     deleted = [TopicPartition(topics.users, partition, 5) for partition in (0, 1)]
-    for done in AdminClient(topics.kafka).delete_records(deleted).values():
-        done.result()
+    admin = AdminClient(topics.kafka)
+    for done in admin.delete_records(deleted).values():
+        done.result(30)
     check(explain(stream.run_attempt), "batch 0 failed: Kafka no longer holds records", "roll back, or swap to another")
 
 
