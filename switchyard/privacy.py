@@ -17,6 +17,8 @@ _EMAIL = re.compile(r"[^\s@\"'<>()\[\]{},;:=|]+@[^\s@\"'<>()\[\]{},;:=|]+")
 _QUOTE = re.compile(r"(?<!\w)['\"]|['\"](?!\w)")
 # From the first quote of a line to the last, as a value may hold quotes itself.
 _QUOTED = re.compile(r"(?<!\w)['\"].*['\"](?!\w)|(?<!\w)['\"].*")
+# A line of a stack, or the name of a cause without what it says. PySpark has the stack in the text or beside it.
+_JAVA_LINE = re.compile(r"^(?:\tat [\w.$/<>]+\([\w.:$ ]*\)|Caused by: [\w.$]+)", re.MULTILINE)
 MOST_CHARACTERS = 500
 
 
@@ -43,8 +45,9 @@ def describe_error(error: BaseException) -> str:
 
 
 def describe_place(error: BaseException) -> str:
-    """Where it failed: the lines of our and others' code, without the error's text."""
-    return "".join(traceback.format_tb(error.__traceback__))
+    """Where it failed: the lines of our and others' code, also of Java, without the error's text."""
+    java = _JAVA_LINE.findall(f"{error}\n{getattr(error, '_stackTrace', None) or ''}")
+    return "".join([*traceback.format_tb(error.__traceback__), *(f"{line}\n" for line in java)])
 
 
 def describe_stack(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard.layout import Layout
+from switchyard.privacy import describe_stack
 from switchyard.stream.failures import DETAILS, explain_failure
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables.folders import Folder
@@ -78,6 +79,19 @@ def test_an_expression_that_fails_in_a_task(secrets: DataFrame, tmp_path: Path) 
     share = secrets.select((F.lit(1) / F.col("zero")).alias("share"))
     for act in (share.collect, share.toArrow, lambda: share.write.parquet(str(tmp_path / "shares"))):
         check(explain(act), f"ArithmeticException: Division by zero; {DETAILS}")
+
+
+def test_the_stack_of_java_is_in_the_log_without_values(secrets: DataFrame, spark: SparkSession) -> None:
+    numbers = secrets.select(F.col("email").cast("int"))
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT") as cast:
+        numbers.collect()
+    with most_result_bytes(spark, "1m"), pytest.raises(Exception, match="maxResultSize") as collected:
+        spark.range(0, 8, 1, 2).select(F.repeat(F.lit("x"), 1_000_000)).toArrow()
+    for error, frame in ((cast.value, "org.apache.spark.sql"), (collected.value, "DAGScheduler.abortStage")):
+        stack = describe_stack(error)
+        assert re.search(rf"^\tat .*{frame}", stack, re.MULTILINE), stack
+        assert "test_failures.py" in stack
+        assert "jane" not in stack
 
 
 def test_a_python_function_that_fails_in_a_task(secrets: DataFrame) -> None:
