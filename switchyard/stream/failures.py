@@ -49,7 +49,8 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError|"
-            r"LogSegment end version|DELTA_VERSION_NOT_FOUND|FILE_NOT_EXIST|PATH_NOT_FOUND|\.parquet\b.* not found"
+            r"LogSegment end version|DELTA_VERSION_NOT_FOUND|FILE_NOT_EXIST|PATH_NOT_FOUND|\.parquet\b.* not found|"
+            r"(?:open local file|Path does not exist) .*\.parquet"
         ),
         "a file or a version of a table that it needs is not there any more; if another tool has removed it, restore "
         "it, or swap again with start earliest",

@@ -57,7 +57,7 @@ def secrets(spark: SparkSession) -> DataFrame:
 @contextmanager
 def most_result_bytes(spark: SparkSession, size: str) -> Iterator[None]:
     """For the jobs that begin meanwhile, in the session of all tests."""
-    conf: Any = spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
+    conf: Any = spark.sparkContext._jsc.sc().conf()
     before = conf.get(MAX_RESULT_SIZE)
     conf.set(MAX_RESULT_SIZE, size)
     try:
@@ -117,7 +117,7 @@ def test_a_plan_that_cannot_be_made(secrets: DataFrame) -> None:
 
 
 def test_memory_that_is_not_there(spark: SparkSession) -> None:
-    too_long: Any = spark._jvm.java.util.ArrayList  # type: ignore[union-attr]
+    too_long: Any = spark._jvm.java.util.ArrayList
     for ask in (lambda: too_long(2**31 - 1), lambda: pa.allocate_buffer(2**62)):
         check(explain(ask), "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY")
 
@@ -136,6 +136,7 @@ def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer(spark: Spar
     def read(bootstrap: str) -> list[Any]:
         options = {"bootstrap.servers": bootstrap, "default.api.timeout.ms": "1500", "request.timeout.ms": "1000"}
         kafka = {f"kafka.{name}": value for name, value in options.items()}
+        kafka["fetchOffset.numRetries"] = "1"
         return spark.read.format("kafka").options(**kafka, subscribe="never-created").load().collect()
 
     check(explain(lambda: read(topics.bootstrap)), "a topic that it reads does not exist any more; create it")
