@@ -7,7 +7,7 @@
 |---|---|
 | `broker` | whether Kafka answers |
 | `heartbeat` | when the active generation was last heard of |
-| `progress` | whether its driver commits batches while records wait |
+| `progress` | whether its rows move while records wait |
 | `lag` | how far it is behind, and whether that grows |
 | `rejects` | how many records of the last minutes were rejected |
 | `disk` | free space |

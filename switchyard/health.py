@@ -22,6 +22,8 @@ GROWTH_OF_LAG = 1.5
 LEAST_LAG = 1_000
 SLOW_BATCHES = 5
 UNDER_WAY = frozenset({"running", "queued", "scheduled", "restarting", "up_for_retry", "up_for_reschedule", "deferred"})
+STANDSTILL = timedelta(seconds=20)
+"""Spark's executors tell every 10 seconds what their tasks have done, so work shows in this time."""
 STOPPED_BY_HAND = frozenset({"success"})
 
 
@@ -50,7 +52,7 @@ class Limits:
     hung: timedelta
     """A driver that was silent for so long is started again."""
     stuck: timedelta
-    """A driver that has records to read and committed no batch for so long is started again."""
+    """A driver that has records to read and whose work has not moved for so long is started again."""
     starting: timedelta
     """A driver may take so long from its start to its first sign of life."""
     lost: timedelta
@@ -59,6 +61,8 @@ class Limits:
     reject_share: float
     has_spare: bool = False
     """Whether there is to be a spare driver"""
+    standstill: timedelta = STANDSTILL
+    """Rows that have not moved for so long while records wait are not healthy."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,9 @@ class Beat:
     lag: int | None
     batch_seconds: float
     is_batch: bool
+    moved_at: datetime | None = None
+    """When the driver's work last moved; None when an earlier version of Switchyard wrote the row."""
+    executors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,9 @@ class Sight:
 
     @property
     def without_progress(self) -> timedelta:
-        """How long the driver has had records to read and committed none."""
+        """How long the driver's work has not moved; of a driver that does not tell, how long it committed no batch."""
+        if self.beats and (moved_at := self.beats[-1].moved_at) is not None:
+            return self.beats[-1].at - moved_at
         waiting = []
         for beat in reversed(self.beats):
             if beat.is_batch or not beat.lag:
@@ -187,13 +196,35 @@ def check_progress(sight: Sight, limits: Limits) -> Verdict:
     if sight.is_snapshot:
         return Verdict("progress", Level.OK, "a snapshot is finished")
     last = sight.beats[-1]
-    waited = sight.without_progress
-    if waited > stuck_after(sight, limits):
-        text = f"{last.lag} records wait and no batch was committed for {describe_time(waited)}"
-        return Verdict("progress", Level.MENDING, f"{text}: the driver is started again")
+    if reason := _explain(sight, stuck_after(sight, limits) if last.moved_at is None else limits.standstill):
+        return Verdict("progress", Level.MENDING, f"{reason}; a driver that stays like this is started again")
     if last.lag == 0:
         return Verdict("progress", Level.OK, f"batch {last.batch_id}: all is read")
     return Verdict("progress", Level.OK, f"batch {last.batch_id} is the last one")
+
+
+def explain_standstill(lag: int | None, executors: int | None, time: timedelta, patience: timedelta) -> str | None:
+    """Why rows do not move; None while they do, and while nothing waits or it is not known whether anything does.
+
+    `time` is how long nothing has moved; `executors` is None where a driver needs none.
+    """
+    if time <= patience:
+        return None
+    if executors == 0:
+        return f"the driver has had no executors for {describe_time(time)}: see that Spark's master and workers run"
+    if not lag:
+        return None
+    return f"{lag} records wait, and for {describe_time(time)} no batch was committed and no task of Spark has moved"
+
+
+def _explain(sight: Sight, patience: timedelta) -> str | None:
+    last = sight.beats[-1]
+    return explain_standstill(last.lag, last.executors, sight.without_progress, patience)
+
+
+def is_stuck(sight: Sight, limits: Limits) -> bool:
+    """Whether a driver that lives has done nothing for so long that it is ended, unless it ends by itself."""
+    return bool(sight.beats) and _explain(sight, stuck_after(sight, limits)) is not None
 
 
 def stuck_after(sight: Sight, limits: Limits) -> timedelta:
@@ -353,11 +384,11 @@ def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
     """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
     if sight.is_snapshot:
         return Cure.NONE
-    is_stuck = check_progress(sight, limits).is_incident
-    if not is_silent(sight, limits) and not is_stuck:
+    stands_still = is_stuck(sight, limits)
+    if not is_silent(sight, limits) and not stands_still:
         return Cure.NONE
     own = [driver for driver in sight.drivers if driver.generation == sight.standing.generation]
-    if any(driver.age <= limits.starting for driver in own) and not is_stuck:
+    if any(driver.age <= limits.starting for driver in own) and not stands_still:
         return Cure.WAIT
     if own:
         return Cure.END_DRIVER

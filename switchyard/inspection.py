@@ -84,6 +84,8 @@ def _beat(row: Progress) -> Beat:
         lag=row.lag,
         batch_seconds=row.batchMs / 1000,
         is_batch=row.startOffsets is not None,
+        moved_at=row.movedAt,
+        executors=row.executors,
     )
 
 

@@ -111,7 +111,7 @@ def _build_info(figures: Figures) -> list[Sample]:
     return _known(1, version=figures.version)
 
 
-@_export("healthy", Kind.GAUGE, "Whether the active generation is alive: 1, or 0, also when nothing is active.")
+@_export("healthy", Kind.GAUGE, "Whether the active generation's rows move: 1, or 0, also when nothing is active.")
 def _healthy(figures: Figures) -> list[Sample]:
     return _known(int(figures.active is not None and figures.active.is_healthy))
 

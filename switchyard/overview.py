@@ -8,6 +8,7 @@ from typing import Any
 
 from switchyard.fan_out import warn_of_growth
 from switchyard.generations import load_spec
+from switchyard.health import explain_standstill
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger
 from switchyard.tables.book import DeltaBook
@@ -34,7 +35,7 @@ def compose_status(
         return {"healthy": False, "reason": "no generation is active yet"}
     age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
     snapshot = describe_snapshot(settings, status.generation) if ledger.is_snapshot(status.generation) else None
-    reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds)
+    reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds) or judge_motion(settings, progress)
     growth = warn_of_growth(progress.rowsPerEvent, progress.recentRowsPerEvent) if progress else None
     return asdict(status) | {
         "lag": progress.lag if progress else None,
@@ -86,3 +87,11 @@ def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | No
     if age_seconds > stale_seconds:
         return f"the last heartbeat is {age_seconds:.0f} s old: its driver is dead or hung; see the Airflow run"
     return None
+
+
+def judge_motion(settings: Settings, progress: Progress | None) -> str | None:
+    """Why a driver that reports is not healthy all the same: its rows do not move. None when they do."""
+    if progress is None or progress.movedAt is None:
+        return None
+    still = progress.at - progress.movedAt
+    return explain_standstill(progress.lag, progress.executors, still, settings.limits.standstill)

@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from switchyard.control import Policy
 from switchyard.errors import InputError
-from switchyard.health import Limits
+from switchyard.health import STANDSTILL, Limits
 from switchyard.layout import Layout, Workspace
 from switchyard.object_store import check_root
 from switchyard.retention import Keeping
@@ -73,7 +73,10 @@ class Settings(BaseSettings):
 
     hung_seconds: float = Field(45, gt=0, description="A driver that is silent for so long is started again.")
     stuck_seconds: float = Field(
-        120, gt=0, description="A driver that commits no batch for so long while records wait is started again."
+        120,
+        gt=0,
+        description="A driver whose work has not moved for so long while records wait is started again; "
+        "a swap that is not ready fails.",
     )
     lost_seconds: float = Field(300, gt=0, description="What was not mended for so long needs a person.")
     least_free_gigabytes: float = Field(1, ge=0, description="Less free disk space needs a person.")
@@ -166,6 +169,7 @@ class Settings(BaseSettings):
             dwell=timedelta(seconds=self.min_dwell_seconds),
             probation=timedelta(seconds=self.probation_seconds),
             silence=timedelta(seconds=self.stale_seconds),
+            stuck=timedelta(seconds=self.stuck_seconds),
         )
 
     @property
@@ -180,6 +184,7 @@ class Settings(BaseSettings):
             least_free_bytes=int(self.least_free_gigabytes * 2**30),
             reject_share=self.reject_alert_share,
             has_spare=self.spare,
+            standstill=STANDSTILL + timedelta(seconds=self.trigger_seconds),
         )
 
     @property

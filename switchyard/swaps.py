@@ -127,6 +127,8 @@ class Rules:
     probation: timedelta = timedelta(seconds=30)
     silence: timedelta = timedelta(seconds=15)
     """A lingering driver that has not been heard of for so long after its time is retired by others."""
+    stuck: timedelta = timedelta(seconds=120)
+    """A swap that is not ready and whose driver was not heard of for so long has failed."""
 
 
 SignOfLife = Callable[[int], datetime | None]
@@ -362,6 +364,25 @@ def is_dwelling(ledger: Ledger, now: datetime, rules: Rules) -> bool:
 
 def is_overdue(request: Request, now: datetime) -> bool:
     return request.deadline is not None and now > request.deadline
+
+
+def find_stuck(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, seen: SignOfLife) -> Request | None:
+    """The request under way that nobody works for: its driver never started, or is not heard of any more.
+
+    With nothing active there is nothing to fall back to. A request that is ready only waits for its turn, and a
+    snapshot for the next round of the control DAG: both have their deadline. A driver gets the time that every start
+    gets until its first report.
+    """
+    request = ledger.building
+    if request is None or standing.generation is None or request.generation == standing.generation:
+        return None
+    if ledger.has(request.swapId, Event.READY) or ledger.is_snapshot(request.generation):
+        return None
+    signs = [entry.at for entry in ledger.entries if entry.swapId == request.swapId]
+    reported = seen(request.generation)
+    has_begun = reported is not None and reported > request.at
+    patience = rules.stuck if has_begun else max(rules.stuck, rules.ready_deadline)
+    return request if now - max(filter(None, (*signs, reported))) > patience else None
 
 
 def flip(standing: Standing, request: Request, now: datetime) -> Standing:

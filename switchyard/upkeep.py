@@ -45,6 +45,7 @@ def keep_up(settings: Settings, book: Book) -> None:
     if protocol.flip_snapshot(book, now, settings.rules):
         protocol.settle_due(book, now)
     retire_silent(settings, book, now)
+    give_up_stuck(settings, book, now)
     report_snapshot(settings.layout, book, now)
     ledger = book.ledger()
     for generation in ledger.generations:
@@ -65,6 +66,24 @@ def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
         detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
         if protocol.try_retire(book, generation, detail, now, rules, seen):
             claim_attempt(layout, generation)
+
+
+def give_up_stuck(settings: Settings, book: Book, now: datetime) -> None:
+    """Fails the swap under way when its driver never came or is gone: nobody else would before its deadline."""
+
+    def seen(generation: int) -> datetime | None:
+        return last_seen(settings.layout, generation)
+
+    ledger = book.ledger()
+    request = swaps.find_stuck(ledger, book.standing(), now, settings.rules, seen)
+    if request is None:
+        return
+    if ledger.has(request.swapId, Event.STARTING):
+        cause = "its driver is not heard of any more; read the log of its task `stream`"
+    else:
+        cause = "its driver never started; see that Airflow's scheduler runs and switchyard_generation is not paused"
+    seconds = settings.stuck_seconds
+    protocol.give_up(book, request.swapId, f"no progress for {seconds:g} s: {cause}, then send it again", now)
 
 
 def report_snapshot(layout: Layout, book: Book, now: datetime) -> None:

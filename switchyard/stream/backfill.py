@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
@@ -255,6 +256,7 @@ class _Builder:
             sum(getattr(staged[name], kind) for name in FIELDS) for kind in ("rejected", "tombstones")
         )
         read = staged["users"].rows + staged["accounts"].rows + rejected + tombstones
+        versions: dict[str, Any] = {f"{name}Version": version for name, version in self.sink.versions().items()}
         progress = Progress(
             generation=self.spec.generation,
             attempt=self.attempt,
@@ -268,7 +270,7 @@ class _Builder:
             tombstones=tombstones,
             startOffsets=to_json(self.spec.startOffsets),
             endOffsets=to_json(self.spec.readyOffsets),
-            **{f"{name}Version": version for name, version in self.sink.versions().items()},
+            **versions,
         )
         report(self.settings.layout, progress)
         return progress

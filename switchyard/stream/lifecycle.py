@@ -36,6 +36,7 @@ from switchyard.stream.continuity import check_continuity, check_topics
 from switchyard.stream.failures import explain_failure, explain_text, insist
 from switchyard.stream.gate import TopicRows, examine, read_again
 from switchyard.stream.jumps import JumpWatch
+from switchyard.stream.motion import Motion
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
@@ -240,6 +241,10 @@ class _Watch:
     _silent_since: float | None = None
     _is_doubted: bool = False
     _topic_rows: TopicRows | None = None
+    _is_still: bool = False
+
+    def __post_init__(self) -> None:
+        self._motion = Motion(self.spark, self.runner)
 
     @property
     def layout(self) -> Layout:
@@ -282,6 +287,7 @@ class _Watch:
             raise SwitchyardError(f"the stream has stopped: {reason}")
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
+            self._check_motion()
         try:
             self._report_alive()
         except FencedError as error:
@@ -353,6 +359,22 @@ class _Watch:
         if self._is_doubted:
             raise error
         self._is_doubted = True
+
+    def _check_motion(self) -> None:
+        """A driver that stands still says so, and ends if it stays like this: its task starts the next attempt."""
+        self._motion.look()
+        if reason := self._motion.explain_end(self.settings.rules.stuck):
+            # The query is stopped after its batch, and this batch would not end by itself.
+            self.spark.sparkContext.cancelAllJobs()
+            can_fail = self.runner.is_building and self.book.standing().generation is not None
+            raise SwitchyardError(f"no progress: {reason}{'; then send it again' if can_fail else ''}")
+        reason = self._motion.explain(self.settings.limits.standstill)
+        if reason and not self._is_still:
+            self._tell(reason, "WARNING")
+            self.runner.report_alive()
+        if self._is_still and not reason:
+            self._tell("rows move again")
+        self._is_still = reason is not None
 
     def _note_silence(self, asked_at: float) -> None:
         if self._silent_since is None:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, reduce
 from operator import add
 
@@ -122,7 +122,6 @@ class BatchRunner:
         self.layout: Layout = settings.layout
         self.sink = BatchSink(settings.layout, spec, attempt)
         self._progress = store.open_table(settings.layout, "progress")
-        store.add_new_columns(self._progress, "progress")
         self._first_versions = self.sink.versions()
         self.busy = threading.Lock()
         self.stopping = threading.Event()
@@ -142,6 +141,9 @@ class BatchRunner:
         self._forgetting: threading.Thread | None = None
         self.reported_at = 0.0
         self.broker_ends: Offsets = {}
+        self.moved_at = time.monotonic()
+        """When the work last moved, by a clock that only goes forward"""
+        self.executors: int | None = None
         self._logged_at = 0.0
         self._small_batch_records = settings.small_batch_records
         self._most_rows = settings.most_batch_rows
@@ -192,6 +194,7 @@ class BatchRunner:
         with self._reporting:
             self.position = Position(batch_id, end, self.sink.versions())
             self._fan_out.add(records, counts.pairs)
+            self.moved_at = time.monotonic()
             self._write_report(counts, seconds, offsets.to_json(start))
         if batch_id % FAN_IN == 0:
             self._merge_small_files()
@@ -262,18 +265,18 @@ class BatchRunner:
 
     def _write_report(self, counts: Counts, seconds: float, start: str | None) -> None:
         position = self.position or Position(-1, {}, self._first_versions)
-        versions = position.versions
+        versions, now = position.versions, datetime.now(UTC)
         report(
             self.layout,
             Progress(
                 generation=self.spec.generation,
                 attempt=self.attempt,
                 batchId=position.batch_id,
-                at=datetime.now(UTC),
+                at=now,
                 inputRows=counts.input_rows,
                 rowsPerSecond=counts.input_rows / seconds if seconds else 0.0,
                 batchMs=int(seconds * 1000),
-                lag=self._lag(position),
+                lag=self.lag,
                 usersVersion=versions["users"],
                 accountsVersion=versions["accounts"],
                 joinedVersion=versions["joined"],
@@ -284,12 +287,17 @@ class BatchRunner:
                 endOffsets=offsets.to_json(position.end) if position.end else None,
                 rowsPerEvent=self._fan_out.average,
                 recentRowsPerEvent=self._fan_out.recent,
+                movedAt=now - timedelta(seconds=time.monotonic() - self.moved_at),
+                executors=self.executors,
             ),
             self._progress,
         )
         self.reported_at = time.monotonic()
 
-    def _lag(self, position: Position) -> int | None:
-        if not self.broker_ends or not position.end:
+    @property
+    def lag(self) -> int | None:
+        """How many records wait; None while the broker does not answer."""
+        if not self.broker_ends:
             return None
-        return max(0, offsets.count_records(position.end, self.broker_ends))
+        end = self.position.end if self.position else self.spec.startOffsets
+        return max(0, offsets.count_records(end, self.broker_ends))

@@ -65,6 +65,10 @@ class BatchSink:
     def versions(self) -> dict[str, int]:
         return {name: writer.version for name, writer in self.writers.items()}
 
+    def count_touched_files(self) -> int:
+        """Changes whenever the driver itself has read or written another file."""
+        return sum(writer.touched_files for writer in self.writers.values())
+
     def has_begun(self, batch_id: int) -> bool:
         """Whether a table has the batch already, as of the last look."""
         return any(writer.last_batch() >= batch_id for writer in self.writers.values())

@@ -47,6 +47,10 @@ class Progress:
     """Pairs that the join has made of each record, on average of all so far."""
     recentRowsPerEvent: float | None = None
     """The same of the last records; null when the driver has just started."""
+    movedAt: datetime | None = None
+    """When its work last moved: a batch, a task of Spark, or nothing waited; null when no driver wrote the row."""
+    executors: int | None = None
+    """Null where a driver needs none."""
 
     def version_of(self, table: str) -> int:
         return self.versions()[table]
@@ -61,6 +65,8 @@ class Progress:
 
 
 def report(layout: Layout, progress: Progress, table: DeltaTable | None = None) -> None:
+    table = table or store.open_table(layout, "progress")
+    store.add_new_columns(table, "progress")
     store.append_rows(layout, "progress", [asdict(progress)], table)
 
 
@@ -70,9 +76,10 @@ def report_again(layout: Layout, last: Progress, at: datetime) -> None:
 
 
 def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Progress:
-    """The same position as a heartbeat without a batch, at other versions of the tables."""
+    """The same position as a heartbeat without a batch and without a driver, at other versions of the tables."""
     changed: dict[str, Any] = {f"{name}Version": version for name, version in versions.items()}
     changed |= {"inputRows": 0, "rowsPerSecond": 0.0, "batchMs": 0, "rejectedRows": 0, "tombstones": 0}
+    changed |= {"movedAt": None, "executors": None}
     return replace(row, at=at, startOffsets=None, **changed)
 
 

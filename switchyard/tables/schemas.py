@@ -119,6 +119,8 @@ PROGRESS = pa.schema(
         ("endOffsets", pa.string()),
         ("rowsPerEvent", pa.float64()),
         ("recentRowsPerEvent", pa.float64()),
+        ("movedAt", TIMESTAMP),
+        ("executors", pa.int64()),
     ]
 )
 AUDITS = pa.schema(

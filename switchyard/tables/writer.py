@@ -67,6 +67,8 @@ class TableWriter:
         self.name = name
         self.generation = generation
         self.attempt = attempt
+        self.touched_files = 0
+        """Files read or written so far, about: a sign of work"""
         self.folder = Folder.at(layout.table(name))
         self._table = store.open_table(layout, name)
         app_ids = (attempt_app_id(generation), batch_app_id(generation), forgotten_app_id(generation))
@@ -92,10 +94,12 @@ class TableWriter:
         return pa.schema([field for field in SCHEMAS[self.name] if field.name != "generation"])
 
     def write(self, rows: pa.Table) -> AddAction:
+        self.touched_files += 1
         return files.write_file(self.folder, self.generation, rows.select(self.schema.names))
 
     def scan(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows of a data file, piece by piece."""
+        self.touched_files += 1
         return scan_file(self.folder, path, self.schema, columns)
 
     def write_all(self, pieces: Iterable[pa.Table]) -> list[AddAction]:

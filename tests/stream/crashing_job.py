@@ -4,6 +4,7 @@
 `<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them,
 `applied:before` after the flip, before the history knows of it.
 `loud:PATH` does not die: its JVM logs as the log4j configuration there says.
+`stuck:` does not die: each batch has a task of Spark that waits for ever.
 `leak:NAME` does not die: the batch that brings a user of that name fails with an error that quotes the user's values.
 """
 
@@ -80,8 +81,18 @@ def leak_values(user_rows: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     return wrapped
 
 
+def get_stuck(collect: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(rows: Any) -> Any:
+        if place == "stuck":
+            rows.sparkSession.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 3600000L)").collect()
+        return collect(rows)
+
+    return wrapped
+
+
 if place == "loud":
     session.LOGGING = Path(moment)
+runner.collect_if_it_fits = get_stuck(runner.collect_if_it_fits)
 changes.user_rows = leak_values(changes.user_rows)
 protocol.try_flip = crash_after_flip(protocol.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]

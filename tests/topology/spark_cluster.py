@@ -30,6 +30,22 @@ class SparkCluster:
     master_port: int
     page_port: int
     worker_pages: tuple[int, ...]
+    master_life: ExitStack
+    folder: Path
+
+    def start_master(self) -> None:
+        ports = ["--port", str(self.master_port), "--webui-port", str(self.page_port)]
+        running = _running("master.Master", ["--host", loopback.HOST, *ports], self.folder / "master.log")
+        self.master_life.enter_context(running)
+
+    def restart_master(self) -> None:
+        """The new one knows no application from before; the workers come back to it and end their executors."""
+        self.master_life.close()
+        self.start_master()
+        self.wait_for_workers()
+
+    def wait_for_workers(self) -> None:
+        eventually(lambda: _count_alive(self) == WORKERS, 90)
 
     @property
     def master(self) -> str:
@@ -55,22 +71,21 @@ def ask(port: int, path: str) -> Any:
 @contextmanager
 def running_spark_cluster(folder: Path) -> Iterator[SparkCluster]:
     ports = [loopback.pick_free_port() for _ in range(2 + WORKERS)]
-    cluster = SparkCluster(ports[0], ports[1], tuple(ports[2:]))
     host = ["--host", loopback.HOST]
-    master = [*host, "--port", str(cluster.master_port), "--webui-port", str(cluster.page_port)]
-    with ExitStack() as running:
-        running.enter_context(_running("master.Master", master, folder / "master.log"))
+    with ExitStack() as master_life, ExitStack() as running:
+        cluster = SparkCluster(ports[0], ports[1], tuple(ports[2:]), master_life, folder)
+        cluster.start_master()
         for number, page in enumerate(cluster.worker_pages, 1):
             worker = [*host, "--webui-port", str(page), cluster.master]
             log = folder / f"worker-{number}.log"
             running.enter_context(_running("worker.Worker", worker, log, _places(folder / f"worker-{number}")))
-        eventually(lambda: _count_alive(cluster) == WORKERS, 90)
+        cluster.wait_for_workers()
         yield cluster
 
 
 @contextmanager
 def _running(part: str, arguments: list[str], log: Path, more: Mapping[str, str] | None = None) -> Iterator[None]:
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [str(PROJECT / "docker" / "spark-class"), f"org.apache.spark.deploy.{part}", *arguments],
             env=_environment(os.environ) | dict(more or {}),

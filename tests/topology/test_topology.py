@@ -139,8 +139,26 @@ def test_the_old_generation_has_the_rows_of_its_join(topology: Topology) -> None
     assert found.total() > 0
 
 
+def test_spark_s_master_is_restarted_and_rows_move_again(topology: Topology, traffic: Traffic) -> None:
+    """The driver goes on to report, without executors: that is not healthy, and the next attempt gets new ones."""
+    attempt = topology.status()["attempt"]
+    topology.spark.restart_master()
+    status = eventually(lambda: "executors" in (now := topology.status())["reason"] and now, 120, 0.5)
+    assert (status["healthy"], status["attempt"]) == (False, attempt)
+    eventually(lambda: (now := topology.status())["healthy"] and now["attempt"] > attempt, 180, 0.5)
+    moment = datetime.now(UTC)
+    eventually(lambda: not traffic.find_lost(2, PAIRS[1][0], moment), 120, 1)
+    application = find_application(topology, "switchyard generation 2")
+    assert [len(there) for there in topology.spark.executors(application)] == [1, 1]
+    lines = [row["msg"] for row in store.read_rows(topology.settings.layout, "logs") if row["generation"] == 2]
+    (told,) = [line for line in lines if line.startswith("the driver has had no executors for")]
+    (ended,) = [line for line in lines if "failed and is started again: no progress: the driver has had no" in line]
+    assert lines.index(told) < lines.index(ended)
+    assert traffic.read_errors == []
+
+
 def test_the_audit_on_the_cluster_finds_the_new_generation_clean(topology: Topology) -> None:
-    """A job beside the stream joins again what was read since before the kill."""
+    """A job beside the stream joins again what was read since before the kill, and by two attempts since then."""
     found = topology.json("audit")
     assert (found["clean"], found["generation"]) == (True, 2), found
     assert found["rowsCompared"] > 0

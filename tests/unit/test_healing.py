@@ -21,7 +21,7 @@ from switchyard.local import processes
 from switchyard.local.drivers import list_drivers
 from switchyard.settings import Settings
 from switchyard.stories import open_book
-from switchyard.swaps import Event, Ledger, Standing, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from tests.waiting import eventually
@@ -127,6 +127,23 @@ def test_a_driver_that_only_seems_silent_because_the_clock_was_put_forward_is_le
         healing = heal(settings, lambda run_id: "running")
         late.join()
         assert (healing.done, driver.poll()) == ([], None)
+
+
+def test_a_swap_that_nobody_works_for_fails_and_says_why(settings: Settings) -> None:
+    """Its own deadline is far away, as for a long history."""
+    report_at(settings, 0)
+    book = open_book(settings.layout)
+    book.append(lambda ledger: [Entry("never-started", Event.REQUESTED, 2, TARGET, "latest", "test")])
+    patient = settings.model_copy(update={"ready_deadline_seconds": 600})
+    heal(patient, lambda run_id: "running")
+    assert book.ledger().open_requests != []
+    hurried = settings.model_copy(update={"stuck_seconds": 0.001})
+    heal(hurried, lambda run_id: "running")
+    outcome = book.ledger().outcomes["never-started"]
+    assert outcome.event is Event.FAILED
+    assert "its driver never started; see that Airflow's scheduler runs" in outcome.detail
+    assert [line for line in messages(settings) if outcome.detail in line]
+    assert book.standing().generation == 1
 
 
 def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> None:

@@ -136,6 +136,35 @@ def test_a_generation_with_long_batches_is_not_stuck_in_one() -> None:
     assert level("progress", sight(*waiting(210, lag=500, batch_seconds=40))) is Level.MENDING
 
 
+def still(seconds: float, **fields: object) -> Sight:
+    """A driver that has just reported, and that nothing has moved for so long."""
+    return sight(replace(beat(1, lag=500, is_batch=False), moved_at=ago(1 + seconds), **fields))  # type: ignore[arg-type]
+
+
+def test_rows_that_do_not_move_are_unhealthy_long_before_the_driver_is_ended() -> None:
+    assert level("progress", still(20)) is Level.OK
+    assert level("progress", still(21)) is Level.MENDING
+    assert level("progress", still(21, lag=0)) is Level.OK
+    assert level("progress", still(21, lag=None)) is Level.OK
+    assert choose_cure(replace(still(120), drivers=drivers((1, 900))), LIMITS, "running") is Cure.NONE
+    assert choose_cure(replace(still(121), drivers=drivers((1, 900))), LIMITS, "running") is Cure.END_DRIVER
+
+
+def test_a_driver_without_executors_is_unhealthy_even_if_nothing_waits() -> None:
+    assert level("progress", still(20, lag=0, executors=0)) is Level.OK
+    assert level("progress", still(21, lag=0, executors=0)) is Level.MENDING
+    assert "no executors" in CHECKS["progress"](still(21, executors=0), LIMITS).text
+    assert level("progress", still(21, lag=0, executors=2)) is Level.OK
+
+
+def test_a_batch_that_takes_minutes_is_healthy_while_its_tasks_move() -> None:
+    """No batch for long, by the rows; but the driver tells that its work has moved."""
+    *earlier, last = waiting(170, lag=500)
+    seen = sight(*earlier, replace(last, moved_at=ago(12)))
+    assert level("progress", seen) is Level.OK
+    assert choose_cure(replace(seen, drivers=drivers((1, 900))), LIMITS, "running") is Cure.NONE
+
+
 def lags(*values: int | None, rows: int = 100) -> Sight:
     return sight(*(beat(len(values) - at, lag=lag, input_rows=rows) for at, lag in enumerate(values)))
 

@@ -160,6 +160,20 @@ def test_heartbeat_verdict(age: float | None, is_healthy: bool) -> None:
     assert (judge_heartbeat(age, 15) is None) is is_healthy
 
 
+@pytest.mark.parametrize(("seconds", "is_healthy"), [(5, True), (30, False), (None, True)])
+def test_status_is_unhealthy_when_the_driver_reports_and_rows_do_not_move(
+    layout: Layout, seconds: float | None, is_healthy: bool
+) -> None:
+    make_active(layout)
+    now = datetime.now(UTC)
+    moved_at = None if seconds is None else now - timedelta(seconds=seconds)
+    report(layout, progress_row(at=now, lag=7, movedAt=moved_at))
+    status = describe_status(Settings(root=layout.root))
+    assert status["healthy"] is is_healthy
+    assert is_healthy or status["reason"].startswith("7 records wait")
+    assert describe_status(Settings(root=layout.root, trigger_seconds=60))["healthy"]
+
+
 def test_log_lines_keep_their_generation_and_swap(layout: Layout) -> None:
     tell(layout, "hello", level="WARNING", generation=3, swap_id="s")
     row = store.read_rows(layout, "logs")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -128,6 +128,33 @@ def test_of_several_that_create_a_table_one_does_and_all_write_to_it(layout: Lay
     assert (errors, read_lines(layout)) == ([], list(range(6)))
     log = Path(layout.table("logs"), "_delta_log")
     assert ["metaData" in (log / name).read_text() for name in sorted(os.listdir(log))] == [True] + [False] * 6
+
+
+def test_progress_of_an_earlier_version_is_read_shortened_and_gets_the_new_columns(layout: Layout) -> None:
+    known = [field for field in SCHEMAS["progress"] if field.name not in ("movedAt", "executors")]
+    rows = pa.Table.from_pylist([asdict(batch(number)) for number in range(3)], schema=pa.schema(known))
+    write_deltalake(layout.table("progress"), rows, partition_by=["generation"])
+    assert batches(layout, 1) == [batch(number) for number in range(3)]
+    kept = store.open_table(layout, "progress")
+    moved = replace(batch(3), movedAt=NOW, executors=2)
+    report(layout, moved, kept)
+    report(layout, batch(4))
+    assert batches(layout, 1)[3:] == [moved, batch(4)]
+    shorten_progress(layout, 1, NOW)
+    assert batches(layout, 1) == [*(batch(number) for number in range(3)), moved, batch(4)]
+    names = [field.name for field in store.open_table(layout, "progress").schema().fields]
+    assert names == SCHEMAS["progress"].names
+
+
+def test_progress_of_an_earlier_version_can_be_shortened_before_anybody_reports(layout: Layout) -> None:
+    known = [field for field in SCHEMAS["progress"] if field.name not in ("movedAt", "executors")]
+    for number in range(2):
+        rows = pa.Table.from_pylist([asdict(batch(number))], schema=pa.schema(known))
+        write_deltalake(layout.table("progress"), rows, partition_by=["generation"], mode="append")
+    shorten_progress(layout, 1, NOW)
+    assert batches(layout, 1) == [batch(0), batch(1)]
+    report(layout, replace(batch(2), executors=1))
+    assert [row.executors for row in batches(layout, 1)] == [None, None, 1]
 
 
 def test_several_that_add_the_same_column_do_it_once(layout: Layout) -> None:

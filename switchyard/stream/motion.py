@@ -1,0 +1,87 @@
+"""Whether the work of a driver moves, by signs of work that change: batches, tasks of Spark, files the driver touches.
+
+A batch of a long history may take minutes. Only one in which nothing moves is stuck.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from switchyard.health import explain_standstill
+from switchyard.stream.runner import BatchRunner
+
+QUIET_SECONDS = 2.0
+"""Batches that come faster are sign enough; Spark is asked only after so long without one."""
+LOST_EXECUTORS = timedelta(seconds=30)
+"""Executors that are gone for so long do not come back: after its restart Spark's master does not know the driver."""
+BUSY_SHARE = 0.1
+"""Of a core. A JVM whose tasks all wait uses a hundredth."""
+_METRICS = (
+    "numCompleteTasks",
+    "executorRunTime",
+    "jvmGcTime",
+    "inputRecords",
+    "outputRecords",
+    "shuffleReadRecords",
+    "shuffleWriteRecords",
+    "memoryBytesSpilled",
+)
+
+
+class Motion:
+    """Keeps the runner's `moved_at` and `executors` up to date, which go into each row of `progress`."""
+
+    def __init__(self, spark: SparkSession, runner: BatchRunner) -> None:
+        self._context: Any = spark.sparkContext._jsc.sc()
+        is_dynamic = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+        self._needs_executors = not self._context.isLocal() and not is_dynamic
+        self._had_executors = False
+        self._runner = runner
+        self._signs: list[Any] = []
+        jvm: Any = spark.sparkContext._jvm
+        self._machine = jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
+        self._cpu = (0.0, 0.0)
+
+    def look(self) -> None:
+        runner = self._runner
+        if self._needs_executors:
+            # The driver itself is one of those listed.
+            runner.executors = self._context.getExecutorMemoryStatus().size() - 1
+            self._had_executors |= runner.executors > 0
+        is_idle = not runner.lag and runner.executors != 0
+        is_quiet = time.monotonic() - runner.moved_at > QUIET_SECONDS
+        if is_idle or (is_quiet and self._has_moved()):
+            runner.moved_at = time.monotonic()
+
+    def _has_moved(self) -> bool:
+        before, self._signs = self._signs, self._read_signs()
+        return self._signs != before or (self._context.isLocal() and self._is_busy())
+
+    def _is_busy(self) -> bool:
+        """Whether the JVM has computed since the last look. With a local master it does the tasks itself, and Spark
+        does not tell what a task has done before its end: its metrics have no names on the way to a driver in the same
+        JVM."""
+        (cpu, at), self._cpu = self._cpu, (self._machine.getProcessCpuTime() / 1e9, time.monotonic())
+        return self._cpu[0] - cpu > BUSY_SHARE * (self._cpu[1] - at)
+
+    def _read_signs(self) -> list[Any]:
+        """Costs a call to the JVM for each number: some milliseconds."""
+        stages = self._context.statusStore().activeStages()
+        found = [stages.apply(number) for number in range(stages.size())]
+        signs: list[Any] = [getattr(stage, name)() for stage in found for name in ("stageId", *_METRICS)]
+        return [*signs, self._runner.sink.count_touched_files()]
+
+    def explain(self, patience: timedelta) -> str | None:
+        """Why nothing has moved for so long; None when something has, or nothing waits."""
+        runner = self._runner
+        still = timedelta(seconds=time.monotonic() - runner.moved_at)
+        return explain_standstill(runner.lag, runner.executors, still, patience)
+
+    def explain_end(self, stuck: timedelta) -> str | None:
+        """Why the driver has to end; a cluster may take its time to give a new driver its first executor."""
+        has_lost = self._had_executors and self._runner.executors == 0
+        return self.explain(min(stuck, LOST_EXECUTORS) if has_lost else stuck)

@@ -1,0 +1,81 @@
+"""Signs of work in a real Spark session: a long task that works is told from one that waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.stream import motion
+from switchyard.stream.motion import Motion
+from switchyard.stream.runner import BatchRunner
+from switchyard.swaps import Target
+from tests.specs import make_spec
+from tests.waiting import eventually
+
+WAITING = "java_method('java.lang.Thread', 'sleep', 600000L)"
+WORKING = "hash(id, cast(id AS string))"
+
+
+@pytest.fixture
+def runner(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> BatchRunner:
+    monkeypatch.setattr(motion, "QUIET_SECONDS", 0.0)
+    runner = BatchRunner(Settings(root=layout.root), make_spec(1, Target("users", "accounts", "left")), 1)
+    runner.broker_ends = {"users": {0: 7}}
+    return runner
+
+
+@contextmanager
+def running_task(spark: SparkSession, expression: str) -> Iterator[None]:
+    """One task of Spark that computes an expression for each of very many rows, until it is cancelled."""
+
+    def run() -> None:
+        with pytest.raises(Exception, match="cancelled"):
+            spark.range(0, 10**11, 1, 1).selectExpr(f"{expression} AS done").write.format("noop").mode("append").save()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        eventually(spark.sparkContext.statusTracker().getActiveStageIds)
+        yield
+    finally:
+        spark.sparkContext.cancelAllJobs()
+        thread.join(30)
+        eventually(lambda: not spark.sparkContext.statusTracker().getActiveStageIds())
+    assert not thread.is_alive()
+
+
+def has_moved(watched: Motion, runner: BatchRunner) -> bool:
+    before = runner.moved_at
+    watched.look()
+    return runner.moved_at > before
+
+
+def test_a_long_task_that_works_moves(spark: SparkSession, runner: BatchRunner) -> None:
+    watched = Motion(spark, runner)
+    with running_task(spark, WORKING):
+        for _ in range(3):
+            eventually(lambda: has_moved(watched, runner))
+        assert runner.executors is None
+
+
+def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: SparkSession, runner: BatchRunner) -> None:
+    watched = Motion(spark, runner)
+    with running_task(spark, WAITING):
+        still_since = eventually(lambda: not has_moved(watched, runner) and runner.moved_at)
+        deadline = time.monotonic() + 4
+        eventually(lambda: has_moved(watched, runner) or time.monotonic() > deadline)
+        assert runner.moved_at == still_since
+        assert watched.explain(timedelta(seconds=3)) == watched.explain_end(timedelta(seconds=3)) is not None
+        assert watched.explain(timedelta(minutes=1)) is None
+        runner.sink.writers["users"].touched_files += 1
+        assert has_moved(watched, runner)
+        runner.broker_ends = {}
+        assert has_moved(watched, runner), "it is not known whether anything waits"
