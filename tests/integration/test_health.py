@@ -10,12 +10,16 @@ import pytest
 from switchyard.health import CHECKS
 from switchyard.tables import store
 from tests.dags.conftest import dag_files
-from tests.integration.conftest import Stack
+from tests.integration.conftest import HEALTH_DAG, Stack
 from tests.waiting import eventually
 
-HEALTH_DAG = "switchyard_health"
 AUDIT_DAG = "switchyard_audit"
 CONTROL_DAG = "switchyard_control"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def health_checks(stack: Stack) -> None:
+    stack.api.set_paused(HEALTH_DAG, False)
 
 
 @pytest.mark.parametrize("dag_id", [path.stem for path in dag_files()])

@@ -32,7 +32,7 @@ from switchyard.swaps import SETTLING, Event, Ledger
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from tests.events import FIRST_MS
-from tests.integration.conftest import DAG_ID, Stack
+from tests.integration.conftest import DAG_ID, HEALTH_DAG, Stack
 from tests.integration.traffic import Traffic, running_traffic
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -49,10 +49,10 @@ AUDITED: set[tuple[int, int]] = set()
 
 @pytest.fixture(scope="module", autouse=True)
 def no_health_checks(stack: Stack) -> Iterator[None]:
-    """A dozen tasks each minute are a good part of two cores; `test_health.py` is about them."""
-    stack.api.set_paused("switchyard_health", True)
+    """`test_health.py` has turned them on, and what comes after this file has them."""
+    stack.api.set_paused(HEALTH_DAG, True)
     yield
-    stack.api.set_paused("switchyard_health", False)
+    stack.api.set_paused(HEALTH_DAG, False)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 from switchyard.local import loopback
 from switchyard.settings import Settings
-from tests.integration.conftest import Stack
+from tests.integration.conftest import HEALTH_DAG, Stack
 from tests.integration.traffic import Traffic, running_traffic
 from tests.object_stores import BUCKET, LOGIN, RunningStore
 from tests.topology.database import RunningDatabase, running_postgres
@@ -87,6 +87,9 @@ def topology(tmp_path_factory: pytest.TempPathFactory, object_store: RunningStor
         running.callback(topology.run, "down")
         started = topology.run("up", "--detach", "--no-demo", timeout_seconds=360)
         assert started.returncode == 0, started.stdout + started.stderr
+        # What they start each minute and each hour would share two cores with six Spark processes.
+        for dag_id in (HEALTH_DAG, "switchyard_audit"):
+            topology.api.set_paused(dag_id, True)
         yield topology
 
 
