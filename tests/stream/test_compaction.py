@@ -20,7 +20,7 @@ from tests.stream.running import Stream
 from tests.topics import Topics
 
 ROUNDS = 2
-EVENTS = 160
+EVENTS = 240
 
 
 def rows_of(layout: Layout) -> dict[str, list[str]]:
