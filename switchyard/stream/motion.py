@@ -42,8 +42,8 @@ class Motion:
         self._had_executors = False
         self._runner = runner
         self._signs: list[Any] = []
-        jvm: Any = spark.sparkContext._jvm
-        self._machine = jvm.java.lang.management.ManagementFactory.getOperatingSystemMXBean()
+        sources = self._context.env().metricsSystem().getSourcesByName("JVMCPU")
+        self._cpu_gauge = sources.apply(0).metricRegistry().getGauges().get("jvmCpuTime")
         self._cpu = (0.0, 0.0)
 
     def look(self) -> None:
@@ -65,7 +65,7 @@ class Motion:
         """Whether the JVM has computed since the last look. With a local master it does the tasks itself, and Spark
         does not tell what a task has done before its end: its metrics have no names on the way to a driver in the same
         JVM."""
-        (cpu, at), self._cpu = self._cpu, (self._machine.getProcessCpuTime() / 1e9, time.monotonic())
+        (cpu, at), self._cpu = self._cpu, (self._cpu_gauge.getValue() / 1e9, time.monotonic())
         return self._cpu[0] - cpu > BUSY_SHARE * (self._cpu[1] - at)
 
     def _read_signs(self) -> list[Any]:

@@ -150,7 +150,8 @@ def test_spark_s_master_is_restarted_and_rows_move_again(topology: Topology, tra
     eventually(lambda: not traffic.find_lost(2, PAIRS[1][0], moment), 120, 1)
     application = find_application(topology, "switchyard generation 2")
     assert [len(there) for there in topology.spark.executors(application)] == [1, 1]
-    lines = [row["msg"] for row in store.read_rows(topology.settings.layout, "logs") if row["generation"] == 2]
+    rows = sorted(store.read_rows(topology.settings.layout, "logs"), key=lambda row: row["ts"])
+    lines = [row["msg"] for row in rows if row["generation"] == 2]
     (told,) = [line for line in lines if line.startswith("the driver has had no executors for")]
     (ended,) = [line for line in lines if "failed and is started again: no progress: the driver has had no" in line]
     assert lines.index(told) < lines.index(ended)
