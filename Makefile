@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := $(PYTHON) tools/setup.py
 PYTEST := $(BIN)/python -m pytest
 FAST_TESTS := tests/unit tests/properties tests/dags
-# The longest file first, so that two processes end at about the same time.
+# The longest file first, so that two processes end at about the same time; those without Spark are the shortest.
 SPARK_TESTS := tests/faults tests/stream tests/services
 # One after the other: a stack with several drivers needs both cores of a small machine for itself. The page is tried
 # on the stack of tests/integration, after the file that needs a stack nobody has used.
