@@ -95,7 +95,7 @@ def _collected_columns() -> list[Column]:
     ]
 
 
-def _position_of(last: Progress | None) -> Position | None:
+def position_of(last: Progress | None) -> Position | None:
     """What an earlier attempt reported last: a batch that it left half done is not part of it."""
     if last is None or last.endOffsets is None:
         return None
@@ -134,7 +134,7 @@ class BatchRunner:
         # A heartbeat must not come after a batch's row and tell the position before it.
         self._reporting = threading.Lock()
         last = newest_progress(self.layout, spec.generation)
-        self.position = _position_of(last)
+        self.position = position_of(last)
         self._fan_out = _fan_out_of(spec, last)
         self.fenced: FencedError | None = None
         self.failure: str | None = None

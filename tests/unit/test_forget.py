@@ -20,7 +20,7 @@ from switchyard.settings import Settings
 from switchyard.stream import changes
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.forgetting import REASON, owner_of
-from switchyard.stream.runner import BatchRunner
+from switchyard.stream.runner import BatchRunner, position_of
 from switchyard.stream.sink import BatchSink
 from switchyard.swaps import Rules
 from switchyard.tables import store
@@ -259,7 +259,7 @@ def test_an_idle_driver_leaves_half_a_batch_to_its_replay_and_notices_a_successo
     write_batch(layout)
     runner._forget_in_thread()
     assert runner.fenced is None
-    runner.position = runner._last_position()
+    runner.position = position_of(newest_progress(layout, 1))
     runner._forget_in_thread()
     assert isinstance(runner.fenced, FencedError)
     assert runner.failure is None
