@@ -111,7 +111,7 @@ def stored_events(layout: Layout, names: tuple[str, ...]) -> Counter[tuple[str, 
 
 
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches=arrivals(few_events() | crowded_events()), data=st.data())
 def test_joined_is_the_join_of_what_is_not_forgotten(
     join_type: str, batches: list[list[Event]], data: st.DataObject
