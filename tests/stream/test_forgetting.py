@@ -83,7 +83,7 @@ def test_the_stream_goes_on_without_a_forgotten_person(
     again = Stream.prepare(spark, layout, topics, "inner", generation=2, small_batch_records=small)
     again.run_attempt()
     assert again.audit().is_clean
-    verdict = examine(spark, layout, again.spec, topics.kafka, 100_000, is_resumed=False)
+    verdict = examine(spark, layout, again.spec, topics.kafka, 100_000)
     assert verdict.is_clean, verdict
     for name in ("users", "accounts"):
         rows = store.read_rows(layout, name, generation=2)
@@ -160,8 +160,10 @@ def test_a_running_driver_forgets_and_logs_no_value(
         eventually(lambda: [row["name"] for row in newest_rows(layout, "final_ui", 10)] == ["back"])
         topics.send([("user", 1, FIRST_MS, {"userId": "other", "name": f"{NAME} again", "email": CANARY})])
         assert driver.wait() == FAILED, driver.tail()
-    reason = "the stream has stopped: batch 2 failed: Failed to parse string: '...' as a scalar of type int64"
-    assert f"ERROR switchyard.driver {reason}\n" in driver.log.read_text()
+    reason = (
+        "the stream has stopped: batch 2 failed: ArrowInvalid: Failed to parse string: '...' as a scalar of type int64"
+    )
+    assert f"ERROR switchyard.driver {reason}; the log of the task `stream` has the details\n" in driver.log.read_text()
     audit = audit_at_newest(lambda: spark, settings, 1)
     assert audit.is_clean, audit
     record_audit(layout, audit)

@@ -132,7 +132,7 @@ def test_a_record_that_is_too_long_for_the_driver_is_written_by_executors(
     spark: SparkSession, layout: Layout, topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = Stream.prepare(spark, layout, topics, "left")
-    short, long = b'{"userId": "a"}', b'{"userId": "b", "name": "' + b"x" * 900_000 + b'"}'
+    short, long = b'{"userId": "a"}', b'{"userId": "a", "name": "' + b"x" * 900_000 + b'"}'
     topics.send_raw(topics.users, [short] * 20 + [long], ts_ms=FIRST_MS)
     stream.run_attempt()
     assert "too many pairs for the driver" in caplog.text
