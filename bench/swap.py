@@ -68,6 +68,8 @@ CROWD_PEOPLE, CROWD_EVENTS = 100, 20_000
 """Each has about a hundred events on either side."""
 SPARE, COLD, BARE, CROWD = "with a spare", "cold", "bare", "to a crowd"
 BARE_CROWD = "bare job that reads the crowd"
+PLAIN_HEAP = "1g"
+"""What Spark gives a driver when nobody asks for more. Our own heap is smaller, and needs our options for the JVM."""
 SPARE_DAG = "switchyard_spare"
 MOST_SECONDS = 240.0
 LINGER_SECONDS = 3
@@ -176,7 +178,8 @@ def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int, to_
 def bare_job(
     settings: Settings, kafka: Path, generation: int, pair: tuple[str, str], start: str = "latest"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The job itself, without Switchyard around it: a plain spark-submit, without the class archive of set-up."""
+    """The job itself, without Switchyard around it: a plain spark-submit, with Spark's own heap and the JVM's own
+    options, without the class archive of set-up."""
     arguments = submit_arguments(GenerationRequest(generation, *pair, "inner", start), kafka)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port)}
@@ -224,7 +227,7 @@ def measure_bare(stack: Settings, folder: Path, number: int, may_resubmit: Calla
 def prepare_bare(stack: Settings, folder: Path, name: str) -> tuple[Settings, Path]:
     kafka = folder / "kafka.properties"
     write_properties(kafka, {"bootstrap.servers": stack.bootstrap})
-    return Settings(root=str(folder / name), kafka_port=stack.kafka_port), kafka
+    return Settings(root=str(folder / name), kafka_port=stack.kafka_port, driver_memory=PLAIN_HEAP), kafka
 
 
 def measure_bare_crowd(stack: Settings, folder: Path, number: int) -> float:

@@ -3,7 +3,7 @@
 
 **What it does.** One run is one generation: a Spark driver that reads a users topic and an accounts topic,
 joins them and keeps the result in the Delta tables. When it is ready it becomes the active generation; the
-one before it lingers a few seconds and retires.
+one before it lingers a few seconds and retires, or is kept, with `SWITCHYARD_KEEP_GENERATIONS`, and retires later.
 
 | task | does |
 |---|---|
@@ -19,7 +19,8 @@ from the same checkpoint; every batch is written once. A run whose swap was reje
 does nothing when it is cleared: send the command again, or trigger a new run.
 
 **How to stop it.** Mark `stream` as successful: the driver finishes its batch and ends. Marked as failed, the active
-generation is started again by `switchyard_health`. A replaced generation ends by itself, and its run turns green.
+generation is started again by `switchyard_health`. A replaced generation ends by itself, or by `switchyard retire N`,
+and its run turns green.
 
 **When it fails.**
 - `stream` is red at once: the request was rejected, or the new generation failed before its flip. The last
@@ -41,7 +42,6 @@ from airflow.sdk import Param, dag, get_current_context, task
 
 from switchyard.airflow.defaults import (
     GENERATIONS,
-    MAX_GENERATIONS,
     START_PATTERN,
     STREAM_RETRIES,
     STREAM_RETRY_DELAY,
@@ -52,18 +52,20 @@ from switchyard.airflow.generation_tasks import close_from_run
 from switchyard.airflow.submit import GenerationSubmitOperator
 from switchyard.control import MOST_DEADLINE_SECONDS
 from switchyard.layout import PROJECT
+from switchyard.settings import load_settings
 
 APPLICATION = PROJECT / "jobs" / "stream_generation.py"
 
 PARAMS = {
     **TARGET_PARAMS,
     "start": Param(
-        "latest",
-        type="string",
+        "",
+        type=["string", "null"],
         pattern=START_PATTERN,
         title="Start position",
-        description="latest, earliest, resume (go on where the newest retired generation with the same "
-        "topics and join type stopped), or an ISO timestamp such as 2026-01-31T08:00:00Z.",
+        description="Empty: latest, if anything changes. earliest, or an ISO timestamp such as 2026-01-31T08:00:00Z: "
+        "also reads the same topics again. resume: goes on where the newest retired generation with the same topics "
+        "and join type stopped.",
     ),
     "dry_run": Param(
         False,
@@ -86,7 +88,7 @@ PARAMS = {
     dag_id=Path(__file__).stem,
     schedule=None,
     params=PARAMS,
-    max_active_runs=MAX_GENERATIONS,
+    max_active_runs=load_settings().most_generations,
     **dag_arguments(__doc__, "stream"),
 )
 def switchyard_generation() -> None:

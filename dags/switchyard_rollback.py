@@ -1,9 +1,9 @@
 """
 # Back to the previous generation
 
-**What it does.** Asks for the generation that was active before the active one. While that one still lingers it
-takes over at once; later it is resumed from its checkpoint, reads what it has missed, and then takes over. A swap that
-is under way is superseded. A second rollback takes the first one back.
+**What it does.** Asks for the generation that was active before the active one. While that one still lingers, or is
+kept, it takes over at once; later it is resumed from its checkpoint, reads what it has missed, and then takes over. A
+swap that is under way is superseded. A second rollback takes the first one back.
 
 **When it runs.** Only when it is triggered by hand. `switchyard rollback` does the same.
 

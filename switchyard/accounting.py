@@ -22,6 +22,7 @@ from switchyard.tables.book import DeltaBook
 from switchyard.tables.chain import read_chain
 from switchyard.tables.compaction import LiveFile, list_files
 from switchyard.tables.folders import Folder
+from switchyard.tables.installation import installation_id
 from switchyard.tables.pieces import scan_files
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.schemas import CONTROL_RAW
@@ -56,7 +57,7 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Findin
     layout, topic = settings.layout, settings.control_topic
     # The messages first: one that is stored while this looks must not be missed in an older ledger.
     table = store.open_table(layout, "control_raw")
-    with control_topic(kafka, topic) as control:
+    with control_topic(kafka, topic, installation_id(layout)) as control:
         ends = {topic: control.committed_offsets()}
     kept = _look_through(table, topic, DeltaBook(layout).ledger())
     if kept.unsettled:

@@ -75,9 +75,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"switchyard {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    up = _add(commands, "up", run_up, "start the embedded broker, Airflow and the demo producer")
+    up = _add(
+        commands,
+        "up",
+        run_up,
+        "start the broker, Airflow and the demo producer; with a broker of your own only Airflow",
+    )
     up.add_argument("--detach", action="store_true", help="return when all is ready instead of staying")
-    up.add_argument("--no-demo", action="store_true", help="do not start the demo producer")
+    up.add_argument(
+        "--demo",
+        action=argparse.BooleanOptionalAction,
+        help="start the demo producer, which writes into the users and accounts topics "
+        "(default: only with the embedded broker)",
+    )
     _add(commands, "down", run_down, "stop everything that `up` started")
     _add(
         commands,
@@ -96,6 +106,8 @@ def build_parser() -> argparse.ArgumentParser:
     rollback = _add(commands, "rollback", run_rollback, "go back to the previous generation")
     rollback.add_argument("--id", help="idempotency key: the same id again is the same command")
     rollback.add_argument("--wait", action="store_true", help="follow it to its outcome; exit 3 failed, 4 superseded")
+    retire = _add(commands, "retire", run_retire, "end a replaced generation that still runs, before its time")
+    retire.add_argument("generation", metavar="N", type=_count, help="its number, as `status` shows it")
     backfill = _add(commands, "backfill", run_backfill, "build the join of a range of history; publish it if wanted")
     _add_pair(backfill)
     backfill.add_argument("--from", help="earliest (default), an ISO timestamp, or offsets as JSON")
@@ -194,7 +206,7 @@ def run_up(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.local.up import up
 
     tell = _tell_on_stderr if options.json else _tell
-    up(settings, detach=options.detach, demo=not options.no_demo, tell=tell)
+    up(settings, detach=options.detach, demo=options.demo, tell=tell)
     if options.json:
         from switchyard.overview import describe_status
 
@@ -212,13 +224,13 @@ def run_down(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def run_status(settings: Settings, options: argparse.Namespace) -> int:
-    from switchyard.overview import describe_status
+    from switchyard.overview import describe_status, word_status
 
     status = describe_status(settings)
     if options.json:
         print_json(status)
     else:
-        print_pairs(status)
+        print_pairs(word_status(status))
     return 0 if status["healthy"] else 1
 
 
@@ -265,6 +277,17 @@ def run_rollback(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.following import send_rollback
 
     return _follow_if_wanted(settings, options, send_rollback(settings, options.id, _tell_on_stderr))
+
+
+def run_retire(settings: Settings, options: argparse.Namespace) -> int:
+    from switchyard.following import retire
+
+    retire(settings, options.generation)
+    if options.json:
+        print_json({"generation": options.generation, "retired": True})
+    else:
+        print(f"generation {options.generation} has retired; its driver ends within seconds")
+    return 0
 
 
 def run_plan(settings: Settings, options: argparse.Namespace) -> int:
@@ -573,6 +596,12 @@ def format_log(row: Row) -> str:
 def format_value(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(format_value, value)) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {format_value(item)}" for name, item in value.items()) or "-"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     return str(value)

@@ -29,7 +29,12 @@ MOST_ID_CHARACTERS = 200
 MOST_DEADLINE_SECONDS = 365 * 24 * 3600
 NAMED_STARTS = ("latest", "earliest", "resume")
 FIELDS = ("usersTopic", "accountsTopic", "joinType", "start", "dryRun", "deadlineSeconds", "id")
-SAME_JOINS = {"left_outer": "left", "leftouter": "left"}
+_JOIN_SPELLINGS = (
+    (re.compile(r"left.*", re.DOTALL), "left"),
+    (re.compile(r"inner.*|join", re.DOTALL), "inner"),
+    (re.compile(r"natural.*", re.DOTALL), "natural"),
+    (re.compile(r"as[\W_]*of.*|aj", re.DOTALL), "asof"),
+)
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 RESERVED_IDS = (
     HOSTED_PREFIX,
@@ -202,13 +207,12 @@ def shorten(text: str) -> str:
 
 
 def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """The join type and a warning: an unknown one means left."""
+    """The join type, of which only the beginning counts, and a warning: an unknown one means left."""
     if given is None:
         return None, ()
-    name = given.lower()
-    name = SAME_JOINS.get(name, name)
-    if name in JOIN_TYPES:
-        return name, ()
+    for spelling, name in _JOIN_SPELLINGS:
+        if spelling.fullmatch(given.lower()):
+            return name, ()
     return "left", (f"{shorten(given)!r} is not a join type, so left is taken; known are {', '.join(JOIN_TYPES)}",)
 
 
@@ -244,7 +248,17 @@ def check_topic_name(name: str) -> None:
 
 def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> None:
     """Every rule about topics. `topics` are those of the broker, with the number of partitions."""
+    check_named_topics(target.usersTopic, target.accountsTopic, policy)
     for topic in (target.usersTopic, target.accountsTopic):
+        if topic not in topics:
+            raise UnknownTopicError(topic)
+
+
+def check_named_topics(users_topic: str | None, accounts_topic: str | None, policy: Policy) -> None:
+    """The rules that neither the broker nor the present state is needed for; None is a topic that stays as it is."""
+    for topic in (users_topic, accounts_topic):
+        if topic is None:
+            continue
         check_topic_name(topic)
         if topic == policy.control_topic:
             raise InputError(f"{topic} is the control topic and cannot be joined; name another topic")
@@ -253,11 +267,8 @@ def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> N
                 f"the topic {topic} is outside the allow-list ({', '.join(policy.allowed_topics)}); "
                 "name an allowed one, or have it added to SWITCHYARD_ALLOWED_TOPICS"
             )
-    if target.usersTopic == target.accountsTopic:
-        raise InputError(f"users and accounts cannot both come from the topic {target.usersTopic}; name two topics")
-    for topic in (target.usersTopic, target.accountsTopic):
-        if topic not in topics:
-            raise UnknownTopicError(topic)
+    if users_topic is not None and users_topic == accounts_topic:
+        raise InputError(f"users and accounts cannot both come from the topic {users_topic}; name two topics")
 
 
 def decide(
@@ -274,7 +285,8 @@ def decide(
 
     `desired` is what was last asked for and has not failed, `active` what everybody reads; both are None at first.
     `pending_start` is where the swap that is under way starts: like its other fields it counts unless overridden.
-    With `is_snapshot`, what is desired is a snapshot of history: a message that names a start asks for a stream.
+    With `is_snapshot`, what is desired is a snapshot of history: a message that names a start asks for a stream. One
+    that names `earliest` or a time asks for the topics to be read again, unless the swap under way does just that.
     """
     current = desired or policy.defaults
     target = Target(
@@ -284,11 +296,14 @@ def decide(
     )
     check_target(target, policy, topics)
     changes = _changes(desired, target)
+    reads_again = message.start not in (None, "latest", "resume")
     if target == desired and is_snapshot and message.start is not None:
         kind, changes = Kind.SWAP, ("a stream takes the place of the snapshot",)
+    elif target == desired and reads_again and message.start != pending_start:
+        kind, changes = Kind.SWAP, (f"the same topics are read again, from {message.start}",)
     elif target == desired:
         kind = Kind.REFRESH
-    elif target == active:
+    elif target == active and not reads_again:
         kind = Kind.TAKE_BACK
     else:
         kind = Kind.SWAP

@@ -15,6 +15,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.tables import store
+from switchyard.tables.installation import installation_id
 from switchyard.tables.logs import tell
 from switchyard.upkeep import Run, keep_up
 
@@ -30,9 +31,14 @@ class Round:
     run: Run | None
 
 
-def run_round(settings: Settings, kafka: Mapping[str, str]) -> Round:
+def run_round(settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None) -> Round:
+    """`kafka` are the client settings for the data, `control_kafka` those for the control topic if they differ."""
     settled: dict[str, str] = {}
-    with TopicReader(kafka) as reader, control_topic(kafka, settings.control_topic) as control:
+    installation = installation_id(settings.layout)
+    with (
+        TopicReader(kafka) as reader,
+        control_topic(control_kafka or kafka, settings.control_topic, installation) as control,
+    ):
         desk = Desk(settings, reader)
         for record in control.read_waiting(lambda text: tell(settings.layout, text, level="WARNING")):
             answer = take_record(desk, record)

@@ -1,4 +1,4 @@
-"""What the command line and the page do about swaps: send one, follow it to its outcome, plan one, roll one back."""
+"""What the command line and the page do about swaps: send, follow, plan, roll back, retire."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 from switchyard.backfills import build_id, parse_wish, publish_id
 from switchyard.commands import Answer, Desk
-from switchyard.control import MOST_ID_CHARACTERS, parse_message
+from switchyard.control import MOST_ID_CHARACTERS, check_named_topics, parse_message
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
-from switchyard.local.kafka_settings import find_kafka
+from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
-from switchyard.stories import describe
+from switchyard.stories import describe, open_book
 from switchyard.swaps import ROLLBACK_PREFIX, Event, Ledger, is_overdue
 from switchyard.tables.book import DeltaBook
-from switchyard.upkeep import Run
+from switchyard.upkeep import Run, retire_now
 
 BACKFILL_DAG = "switchyard_backfill"
 LOOK_SECONDS = 0.25
@@ -35,11 +35,15 @@ Tell = Callable[[str], None]
 def send_swap(
     settings: Settings, fields: Mapping[str, Any], swap_id: str | None, requested_by: str | None = None
 ) -> str:
-    """Publishes a control message and returns the id under which its outcome will be found."""
+    """Publishes a control message and returns the id under which its outcome will be found.
+
+    What can never become a swap, whatever the broker and the tables say, is refused before it is sent.
+    """
     chosen = _check_id(swap_id) or _new_id("page" if requested_by else "cli")
     value = json.dumps({**fields, "id": chosen}).encode()
-    parse_message(value)
-    publish(find_kafka(settings), settings.control_topic, value, requested_by or requester())
+    message = parse_message(value)
+    check_named_topics(message.usersTopic, message.accountsTopic, settings.policy)
+    publish(find_control_kafka(settings), settings.control_topic, value, requested_by or requester())
     return chosen
 
 
@@ -59,6 +63,11 @@ def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested
     if run is not None:
         start_run(settings, run, tell)
     return chosen
+
+
+def retire(settings: Settings, generation: int) -> None:
+    """Retires a lingering generation in the tables themselves, like a rollback; its driver ends when it sees that."""
+    retire_now(settings, open_book(settings.layout), generation, f"asked for by {requester()}")
 
 
 def start_run(settings: Settings, run: Run, tell: Tell) -> None:

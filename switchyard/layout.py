@@ -13,6 +13,9 @@ BIG_TABLES = ("users", "accounts", "joined", "rejects")
 SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits", "incidents", "forgotten")
 JOIN_TYPES = ("left", "inner", "natural", "asof")
 
+KAFKA_CONNECTION, CONTROL_CONNECTION = "kafka_default", "kafka_control"
+"""Airflow's connections for the data and, if it is on another cluster, for the control topic."""
+
 REHEARSAL = "rehearsal"
 _URI = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 

@@ -10,7 +10,7 @@ from switchyard.fan_out import warn_of_growth
 from switchyard.generations import load_spec
 from switchyard.health import explain_standstill
 from switchyard.settings import Settings
-from switchyard.swaps import Ledger
+from switchyard.swaps import Ledger, Target, linger_end
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, newest_progress, recent_rate, show_fan_out
 from switchyard.tables.status import Status, read_status
@@ -46,6 +46,7 @@ def compose_status(
         "batchId": progress.batchId if progress else None,
         "versions": progress.versions() if progress else None,
         "lingering": [entry.generation for entry in ledger.lingering],
+        "retires": describe_retirement(settings, ledger),
         "swapping": describe_build(ledger),
         "backfilling": [build.generation for build in ledger.builds.values() if ledger.is_open(build)],
         "snapshot": snapshot,
@@ -55,12 +56,56 @@ def compose_status(
     }
 
 
+def word_status(status: dict[str, Any]) -> dict[str, Any]:
+    """The same for people: both topics on one line, and a sentence instead of a list or an object."""
+    if "generation" not in status:
+        return status
+    first = {"generation": status["generation"], "topics": [status["usersTopic"], status["accountsTopic"]]}
+    rest = {name: value for name, value in status.items() if name not in (*first, "usersTopic", "accountsTopic")}
+    worded = {
+        "lingering": _name_generations(status["lingering"]),
+        "retires": _word_retirement(status["retires"]),
+        "swapping": status["swapping"] and _word_build(status["swapping"]),
+        "backfilling": _name_generations(status["backfilling"]),
+        "snapshot": status["snapshot"] and _word_snapshot(status["snapshot"]),
+    }
+    return first | rest | worded
+
+
+def _name_generations(numbers: list[int]) -> str | None:
+    return f"generation{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else None
+
+
+def _word_retirement(ends: list[dict[str, Any]]) -> str | None:
+    said = [f"generation {end['generation']} {'at ' + end['at'] if end['at'] else 'by hand'}" for end in ends]
+    return ", ".join(said) or None
+
+
+def _word_build(swap: dict[str, Any]) -> str:
+    until = f", until {swap['deadline']:%Y-%m-%d %H:%M:%S}" if swap["deadline"] else ""
+    target = Target(swap["usersTopic"], swap["accountsTopic"], swap["joinType"])
+    return f"to generation {swap['generation']}, {target}: {swap['event']}{until} ({swap['swapId']})"
+
+
+def _word_snapshot(snapshot: dict[str, Any]) -> str:
+    return f"from {snapshot['from']} to {snapshot['to']}" if snapshot["from"] else "of a range that nobody has kept"
+
+
 def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:
     """The range of history that is shown instead of a stream."""
     spec = load_spec(settings.layout, generation)
     if spec is None:
         return {"from": None, "to": None, "endOffsets": None}
     return {"from": spec.start, "to": spec.end, "endOffsets": spec.readyOffsets}
+
+
+def describe_retirement(settings: Settings, ledger: Ledger) -> list[dict[str, Any]]:
+    """When the time of each lingering generation is over; None for one that is kept until a person retires it."""
+    found = []
+    for entry in ledger.lingering:
+        end = None if entry.generation is None else linger_end(ledger, entry.generation, settings.rules)
+        found.append({"generation": entry.generation, "at": end and end.isoformat(timespec="seconds")})
+    return found
 
 
 def describe_build(ledger: Ledger) -> dict[str, Any] | None:

@@ -161,11 +161,28 @@ def try_retire(book: Book, generation: int, detail: str, now: datetime, rules: R
     def decide(ledger: Ledger) -> list[Entry]:
         if not swaps.should_retire(ledger, book.standing(), generation, now, rules, seen):
             return []
-        last = ledger.last_life(generation)
-        wanted = last and ledger.find(last.swapId)
-        return [wanted.entry(Event.RETIRED, detail)] if wanted else []
+        return _end_of_life(ledger, generation, detail)
 
     return bool(book.append(decide))
+
+
+def retire_by_hand(book: Book, generation: int, detail: str) -> str | None:
+    """Writes RETIRED for a lingering generation before its time; returns why not, if it cannot be retired."""
+    refusal: str | None = None
+
+    def decide(ledger: Ledger) -> list[Entry]:
+        nonlocal refusal
+        refusal = swaps.explain_refusal(ledger, book.standing(), generation)
+        return [] if refusal else _end_of_life(ledger, generation, detail)
+
+    book.append(decide)
+    return refusal
+
+
+def _end_of_life(ledger: Ledger, generation: int, detail: str) -> list[Entry]:
+    last = ledger.last_life(generation)
+    wanted = last and ledger.find(last.swapId)
+    return [wanted.entry(Event.RETIRED, detail)] if wanted else []
 
 
 def close_abandoned(book: Book, generation: int, detail: str) -> bool:

@@ -36,6 +36,9 @@ class Settings(BaseSettings):
     kafka_properties: Path | None = Field(
         None, description="A file with client settings for that broker, such as its login; readable by its owner only."
     )
+    kafka_control_properties: Path | None = Field(
+        None, description="The same, with bootstrap.servers, if the control topic is on another cluster than the data."
+    )
     kafka_port: int = Field(9092, ge=1, le=65535, description="Port of the embedded broker, on loopback.")
     airflow_port: int = Field(8080, ge=1, le=65535, description="Port of the Airflow UI, on loopback.")
 
@@ -44,6 +47,12 @@ class Settings(BaseSettings):
     join_type: JoinType = Field("left", description="Join type of the first generation.")
     control_topic: str = Field("control", description="The control topic.")
 
+    group_prefix: str = Field(
+        "switchyard-",
+        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        description="How the names of all consumer groups begin, for clusters that allow only some.",
+    )
+
     allowed_topics: str = Field(
         "", description="Topics that may be joined: names or patterns with `*`, with commas between; empty allows all."
     )
@@ -51,9 +60,14 @@ class Settings(BaseSettings):
     linger_seconds: float = Field(8, ge=0, description="How long a replaced generation goes on writing.")
     max_linger_generations: int = Field(2, ge=0, description="Most generations that linger at the same time.")
     keep_generations: bool = Field(
-        False, description="Keep a replaced generation running for the time below instead of the linger time."
+        False,
+        description="Keep every replaced generation running for the time below, without the limits of lingering.",
     )
-    retire_after_seconds: float = Field(900, ge=0, description="How long a kept generation goes on writing.")
+    retire_after_seconds: float = Field(
+        900,
+        ge=0,
+        description="How long a kept generation goes on writing; 0: until `switchyard down` or `switchyard retire`.",
+    )
     ready_deadline_seconds: float = Field(
         120,
         gt=0,
@@ -161,16 +175,22 @@ class Settings(BaseSettings):
     @property
     def rules(self) -> Rules:
         """What the state machine needs to know about time."""
-        linger = self.retire_after_seconds if self.keep_generations else self.linger_seconds
         return Rules(
             ready_deadline=timedelta(seconds=self.ready_deadline_seconds),
-            linger=timedelta(seconds=linger),
+            linger=timedelta(seconds=self.linger_seconds),
             max_lingering=self.max_linger_generations,
+            is_keeping=self.keep_generations,
+            keep=timedelta(seconds=self.retire_after_seconds) if self.retire_after_seconds else None,
             dwell=timedelta(seconds=self.min_dwell_seconds),
             probation=timedelta(seconds=self.probation_seconds),
             silence=timedelta(seconds=self.stale_seconds),
             stuck=timedelta(seconds=self.stuck_seconds),
         )
+
+    @property
+    def most_generations(self) -> int:
+        """How many generations Airflow runs at the same time; of kept ones, memory allows fewer."""
+        return 64 if self.keep_generations else 8
 
     @property
     def limits(self) -> Limits:

@@ -123,6 +123,10 @@ class Rules:
     ready_deadline: timedelta = timedelta(seconds=120)
     linger: timedelta = timedelta(seconds=8)
     max_lingering: int = 2
+    is_keeping: bool = False
+    """Whether every replaced stream runs on for `keep` instead of `linger`, however many there are."""
+    keep: timedelta | None = timedelta(minutes=15)
+    """None: until a person retires it."""
     dwell: timedelta = timedelta(seconds=5)
     probation: timedelta = timedelta(seconds=30)
     silence: timedelta = timedelta(seconds=15)
@@ -470,13 +474,33 @@ def _newly_lingering(ledger: Ledger, standing: Standing) -> list[Entry]:
 
 
 def linger_end(ledger: Ledger, generation: int, rules: Rules) -> datetime | None:
-    """When a lingering generation may retire; at once for those beyond the most that may linger."""
+    """When a lingering generation may retire; at once for those beyond the most that may linger.
+
+    None for one that does not linger, and for one that is kept until a person retires it.
+    """
     lingering = ledger.lingering
     mine = next((entry for entry in lingering if entry.generation == generation), None)
     if mine is None:
         return None
+    if _is_kept(ledger, generation, rules):
+        return None if rules.keep is None else mine.at + rules.keep
     is_too_many = mine not in lingering[max(0, len(lingering) - rules.max_lingering) :]
     return mine.at if is_too_many else mine.at + rules.linger
+
+
+def _is_kept(ledger: Ledger, generation: int, rules: Rules) -> bool:
+    """A snapshot has no driver that could be kept running."""
+    return rules.is_keeping and ledger.is_lingering(generation) and not ledger.is_snapshot(generation)
+
+
+def _retires_at(ledger: Ledger, generation: int, rules: Rules, seen: SignOfLife) -> datetime | None:
+    """The end of its time. A kept generation ends sooner if its driver stays silent although its task restarts it:
+    nobody could take it back at once, and a rollback resumes its checkpoint."""
+    end, life = linger_end(ledger, generation, rules), ledger.last_life(generation)
+    if life is None or not _is_kept(ledger, generation, rules):
+        return end
+    heard_at = max(filter(None, (life.at, seen(generation))))
+    return min(filter(None, (end, heard_at + rules.stuck + rules.ready_deadline)))
 
 
 def may_retire(ledger: Ledger, standing: Standing, generation: int) -> bool:
@@ -494,7 +518,7 @@ def should_retire(
 
     A snapshot has nobody who works, and nobody who could die.
     """
-    end = linger_end(ledger, generation, rules)
+    end = _retires_at(ledger, generation, rules, seen)
     if end is None or now < end or not may_retire(ledger, standing, generation):
         return False
     if generation != previous_generation(ledger, standing) or standing.generation is None:
@@ -512,7 +536,7 @@ def silent_lingerers(ledger: Ledger, standing: Standing, now: datetime, rules: R
         generation = entry.generation
         if generation is None or not should_retire(ledger, standing, generation, now, rules, seen):
             continue
-        last = max(filter(None, (seen(generation), linger_end(ledger, generation, rules))))
+        last = max(filter(None, (seen(generation), _retires_at(ledger, generation, rules, seen))))
         if ledger.is_snapshot(generation) or now - last > rules.silence:
             found.append(generation)
     return found
@@ -527,7 +551,11 @@ def should_undo(
     rules: Rules,
     seen: SignOfLife,
 ) -> bool:
-    """Whether a lingering generation takes the flip back: its successor was silent for the whole probation time."""
+    """Whether a lingering generation takes the flip back: its successor was silent for the whole probation time.
+
+    A kept generation watches no longer than it would linger: once its successor has worked for that time it has proven
+    itself, and what happens to it later is no reason to undo what was asked for.
+    """
     if standing.generation is None or ledger.open_requests or generation != previous_generation(ledger, standing):
         return False
     if ledger.is_snapshot(standing.generation):
@@ -535,8 +563,30 @@ def should_undo(
     last = ledger.last_life(generation)
     if last is None or last.event is not Event.LINGERING:
         return False
-    signs = [last.at, watched_since, seen(standing.generation)]
+    alive_at = seen(standing.generation)
+    if rules.is_keeping and alive_at is not None and alive_at >= last.at + rules.linger:
+        return False
+    signs = [last.at, watched_since, alive_at]
     return now - max(filter(None, signs)) >= rules.probation
+
+
+def is_on_probation(ledger: Ledger, now: datetime, rules: Rules) -> bool:
+    """Whether a lingering generation waits for signs of life of the active one; a kept one does so only at first."""
+    return any(not rules.is_keeping or now < entry.at + rules.probation for entry in ledger.lingering)
+
+
+def explain_refusal(ledger: Ledger, standing: Standing, generation: int) -> str | None:
+    """Why a person cannot retire a generation; None if it can be retired."""
+    name, asked = f"generation {generation}", ledger.command_of(generation)
+    if asked is None:
+        return f"there is no {name}: `switchyard status` shows those that linger"
+    if generation == standing.generation:
+        return f"{name} is active: swap or roll back first, then retire it"
+    if ledger.is_open(asked):
+        return f"{name} is being built or taken back by {asked.swapId}: wait for its outcome"
+    if not may_retire(ledger, standing, generation):
+        return f"{name} has retired already, or was never active: none of its drivers runs"
+    return None
 
 
 def is_abandoned(ledger: Ledger, generation: int) -> bool:

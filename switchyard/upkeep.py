@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from switchyard import protocol, swaps
+from switchyard.errors import InputError
 from switchyard.generations import remove_checkpoint
 from switchyard.layout import Layout
 from switchyard.protocol import Book
@@ -66,6 +67,27 @@ def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
         detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
         if protocol.try_retire(book, generation, detail, now, rules, seen):
             claim_attempt(layout, generation)
+
+
+def retire_now(settings: Settings, book: Book, generation: int, detail: str) -> None:
+    """Retires a lingering generation because a person wants it. The fence keeps the batch in hand from being committed;
+    its driver notices within a second and ends."""
+    protocol.settle_due(book, datetime.now(UTC))
+    if refusal := protocol.retire_by_hand(book, generation, detail):
+        raise InputError(refusal)
+    claim_attempt(settings.layout, generation)
+
+
+def retire_kept(settings: Settings, book: Book) -> list[int]:
+    """Retires every kept generation that nobody has asked for again, after everything was stopped."""
+    if not settings.keep_generations:
+        return []
+    detail = "it was kept until everything was stopped"
+    kept = [entry.generation for entry in book.ledger().lingering if entry.generation is not None]
+    ended = [generation for generation in kept if protocol.retire_by_hand(book, generation, detail) is None]
+    for generation in ended:
+        claim_attempt(settings.layout, generation)
+    return ended
 
 
 def give_up_stuck(settings: Settings, book: Book, now: datetime) -> None:

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from switchyard.airflow.batch_jobs import BatchJobOperator
-from switchyard.airflow.connection import read_kafka
+from switchyard.airflow.connection import read_control_kafka, read_kafka
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -44,11 +44,14 @@ class AccountOperator(BaseOperator):
     ui_color = "#e3f1e3"
 
     def execute(self, context: Context) -> str:
-        finding = self.find()(load_settings(), read_kafka())
+        finding = self.find()(load_settings(), self.read_kafka())
         if not finding.is_clean:
             raise AirflowFailException(finding.text)
         self.log.info("%s", finding.text)
         return finding.text
+
+    def read_kafka(self) -> dict[str, str]:
+        return read_kafka()
 
     def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
         """Imported when the task runs, never when a DAG is parsed: delta-rs does not survive a fork."""
@@ -63,6 +66,9 @@ class RecordsOperator(AccountOperator):
 
 
 class CommandsOperator(AccountOperator):
+    def read_kafka(self) -> dict[str, str]:
+        return read_control_kafka()
+
     def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
         from switchyard.accounting import account_for_commands
 

@@ -6,31 +6,31 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from airflow.providers.apache.kafka.hooks.consume import KafkaConsumerHook
 from airflow.providers.apache.kafka.triggers.shared_stream import KafkaBrokerPayload, KafkaSharedStreamProducer
 from asgiref.sync import sync_to_async
 
-from switchyard.airflow.connection import check_kafka
+from switchyard.airflow.connection import read_control_kafka
+from switchyard.kafka.groups import name_group
 from switchyard.kafka.watching import assign_new, open_watcher, poll_newest
+from switchyard.settings import load_settings
 
-GROUP = "switchyard-bell"
 RETRY_SECONDS = 2.0
 REFRESH_SECONDS = 30.0
 
 
-class BellHook(KafkaConsumerHook):
-    """A consumer from the connection, with a group of its own: the drain's offsets are not the bell's."""
+def open_bell() -> Any:
+    """A consumer for the control topic, with a group of its own: the drain's offsets are not the bell's."""
+    from switchyard.tables.installation import installation_id
 
-    def _get_client(self, config: dict[str, Any]) -> Any:
-        return open_watcher(check_kafka(config), GROUP)
+    group = name_group(f"bell-{installation_id(load_settings().layout)}")
+    return open_watcher(read_control_kafka(), group)
 
 
 class BellProducer(KafkaSharedStreamProducer):
     """Inherits the commit of a place after its event was stored. Outlives a missing topic and a broker that is away."""
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, KafkaBrokerPayload]]:
-        hook = BellHook(topics=self.topics, kafka_config_id=self.kafka_config_id)
-        consumer = self._consumer = await sync_to_async(lambda: hook.get_conn)()
+        consumer = self._consumer = await sync_to_async(open_bell)()
         loop = asyncio.get_running_loop()
         assigned: set[tuple[str, int]] = set()
         refresh_at = 0.0

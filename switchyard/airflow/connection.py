@@ -1,4 +1,6 @@
-"""The connection `kafka_default`: read, checked, and its secrets made known to Airflow's masker.
+"""The connections to Kafka: read, checked, and their secrets made known to Airflow's masker.
+
+The control topic may be on another cluster than the data: then `kafka_control` says how to reach it.
 
 Run as a module, with Airflow's environment set, it writes the settings to its standard output, for the command line.
 """
@@ -10,24 +12,35 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from switchyard.airflow.defaults import KAFKA_CONNECTION
+from switchyard.layout import CONTROL_CONNECTION, KAFKA_CONNECTION
 
 
 def read_kafka(conn_id: str = KAFKA_CONNECTION) -> dict[str, str]:
     """The Kafka client settings for a task."""
     from airflow.sdk import BaseHook
 
-    return check_kafka(BaseHook.get_connection(conn_id).extra_dejson)
+    return check_kafka(BaseHook.get_connection(conn_id).extra_dejson, conn_id)
 
 
-def check_kafka(extra: Mapping[str, Any]) -> dict[str, str]:
+def read_control_kafka() -> dict[str, str]:
+    """The same for the control topic, which is where the data is unless a connection says otherwise."""
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return read_kafka(CONTROL_CONNECTION)
+    except AirflowNotFoundException:
+        return read_kafka()
+
+
+def check_kafka(extra: Mapping[str, Any], conn_id: str = KAFKA_CONNECTION) -> dict[str, str]:
     from airflow.sdk.log import mask_secret
 
     from switchyard.kafka.client import client_properties
-    from switchyard.kafka.security import secret_values
+    from switchyard.kafka.security import SECRET_TEXTS, secret_values
 
-    properties = client_properties(extra)
-    for secret in secret_values(properties):
+    properties = client_properties(extra, conn_id)
+    texts = [str(extra[name]) for name in SECRET_TEXTS if name in extra]
+    for secret in [*secret_values(properties), *texts]:
         # A key has many lines, and a log hides line by line.
         for text in dict.fromkeys([secret, *secret.splitlines()]):
             mask_secret(text)
@@ -37,8 +50,15 @@ def check_kafka(extra: Mapping[str, Any]) -> dict[str, str]:
 def main() -> None:
     """Outside of a task there is no task runner to ask: Airflow's own list of secret backends is."""
     from airflow.models.connection import Connection
+    from airflow.sdk.exceptions import AirflowNotFoundException
 
-    sys.stdout.write(json.dumps(Connection.get_connection_from_secrets(KAFKA_CONNECTION).extra_dejson))
+    def find(conn_id: str) -> dict[str, Any] | None:
+        try:
+            return dict(Connection.get_connection_from_secrets(conn_id).extra_dejson)
+        except AirflowNotFoundException:
+            return None
+
+    sys.stdout.write(json.dumps({conn_id: find(conn_id) for conn_id in (KAFKA_CONNECTION, CONTROL_CONNECTION)}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import AirflowFailException, DagRunTriggerException
 
-from switchyard.airflow.connection import read_kafka
+from switchyard.airflow.connection import read_control_kafka, read_kafka
 from switchyard.airflow.defaults import GENERATION_DAG, SWAPS, SWAPS_ASSET
 from switchyard.settings import Settings, load_settings
 
@@ -108,7 +108,7 @@ class ControlOperator(CommandOperator):
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.drain import run_round
 
-        done = run_round(settings, kafka)
+        done = run_round(settings, kafka, read_control_kafka())
         return dict(done.settled), done.run
 
 

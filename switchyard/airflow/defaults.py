@@ -21,9 +21,6 @@ DEFAULT_ARGS: dict[str, Any] = {
 STREAM_RETRIES = 100
 STREAM_RETRY_DELAY = timedelta(seconds=5)
 
-# The old and the new generation run side by side, and lingering ones beside them.
-MAX_GENERATIONS = 8
-
 TOPIC_PATTERN = r"^[A-Za-z0-9._-]{0,249}$"
 # Each event of these names what has happened, and to which generation.
 GENERATIONS = Asset("switchyard_generations", uri="x-switchyard://generations", group="switchyard")
@@ -32,11 +29,10 @@ SWAPS_ASSET = Asset("switchyard_swaps", uri="x-switchyard://swaps", group="switc
 SWAPS = AssetAlias("switchyard_swap_events", group="switchyard")
 
 GENERATION_DAG = "switchyard_generation"
-KAFKA_CONNECTION = "kafka_default"
 SPARK_CONNECTION = "spark_default"
 
 MOMENT = r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?"
-START_PATTERN = rf"^(latest|earliest|resume|{MOMENT})$"
+START_PATTERN = rf"^(|latest|earliest|resume|{MOMENT})$"
 # Offsets are JSON; the task that takes the order reads them closely.
 FROM_PATTERN = rf"^(|earliest|{MOMENT}|\{{.*\}})$"
 TO_PATTERN = rf"^(|latest|{MOMENT}|\{{.*\}})$"

@@ -1,7 +1,7 @@
 """Brings Airflow's database, connections and first user to where `switchyard up` needs them, in one process.
 
 Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays, but for
-`kafka_default` where SWITCHYARD_KAFKA_PROPERTIES names a file: then that is what counts.
+a connection to Kafka for which the settings name a file: then that is what counts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from airflow.utils import db
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from switchyard.layout import CONTROL_CONNECTION as CONTROL
+from switchyard.layout import KAFKA_CONNECTION as DATA
 from switchyard.local.airflow import ensure_password
-from switchyard.local.kafka_settings import kafka_of_settings
+from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
 from switchyard.settings import Settings, load_settings
 
 # Marks a connection as ours: only then may its address follow the settings.
@@ -28,7 +30,15 @@ def kafka_connection(settings: Settings) -> Connection:
         "enable.auto.commit": "false",
         "auto.offset.reset": "earliest",
     }
-    return Connection(conn_id="kafka_default", conn_type="kafka", extra=json.dumps(extra), description=OURS)
+    return Connection(conn_id=DATA, conn_type="kafka", extra=json.dumps(extra), description=OURS)
+
+
+def control_connection(settings: Settings) -> Connection | None:
+    """None when the control topic is where the data is."""
+    kafka = control_kafka_of_settings(settings)
+    if kafka is None:
+        return None
+    return Connection(conn_id=CONTROL, conn_type="kafka", extra=json.dumps(kafka), description=OURS)
 
 
 def spark_connection(settings: Settings) -> Connection:
@@ -36,15 +46,22 @@ def spark_connection(settings: Settings) -> Connection:
 
 
 def ensure_connections(settings: Settings) -> None:
+    control, files = control_connection(settings), _named_files(settings)
     with create_session() as session:
-        for wanted in (kafka_connection(settings), spark_connection(settings)):
+        for wanted in filter(None, (kafka_connection(settings), control, spark_connection(settings))):
             present = session.scalar(select(Connection).where(Connection.conn_id == wanted.conn_id))
             if present is None:
                 session.add(wanted)
-            elif present.description == OURS or (settings.kafka_properties and wanted.conn_type == "kafka"):
+            elif present.description == OURS or wanted.conn_id in files:
                 present.host = wanted.host
                 present.description = OURS
                 present.set_extra(wanted.extra)
+
+
+def _named_files(settings: Settings) -> list[str]:
+    """The connections that a file decides, whatever a person has changed."""
+    files = {DATA: settings.kafka_properties, CONTROL: settings.kafka_control_properties}
+    return [conn_id for conn_id, file in files.items() if file]
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def airflow_access() -> Access:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import Depends, HTTPException
 
-    from switchyard.airflow.defaults import KAFKA_CONNECTION
+    from switchyard.layout import KAFKA_CONNECTION
     from switchyard.web.access import Access, Viewer
 
     signed_in = Depends(get_user)

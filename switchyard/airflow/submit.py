@@ -27,9 +27,10 @@ from airflow.sdk.exceptions import (
 
 from switchyard.airflow.batch_jobs import JobSubmitHook
 from switchyard.airflow.connection import read_kafka
-from switchyard.airflow.defaults import KAFKA_CONNECTION, SPARK_CONNECTION
+from switchyard.airflow.defaults import SPARK_CONNECTION
 from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.clusters import CLUSTER, check_place, elsewhere_environment, find_exit_code, to_local
+from switchyard.layout import KAFKA_CONNECTION
 from switchyard.settings import Settings, load_settings
 from switchyard.submission import submit_arguments, submit_environment
 

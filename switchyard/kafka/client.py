@@ -8,23 +8,37 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from switchyard.errors import InputError
-from switchyard.kafka.security import check_security, is_security, java_security, normalise
+from switchyard.kafka.security import check_security, is_security, java_security
+from switchyard.kafka.spelling import normalise
 
+PASTED = "properties"
 # The Kafka provider's own fields, and callbacks, which are code.
 _NOT_FOR_A_CLIENT = frozenset({"topics", "poll_timeout", "poll_interval", "on_commit"})
 _CONSUMER_ONLY = frozenset({"group.id", "enable.auto.commit", "auto.offset.reset"})
 _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "=": "\\u003d"}
+_SETTING = re.compile(r"((?:[^\\\s=:]|\\.)+)[ \t\f]*[=:][ \t\f]*(.*)", re.DOTALL)
 _MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
-def client_properties(extra: Mapping[str, object]) -> dict[str, str]:
-    """Client settings out of a connection's extra field, all as text, and checked."""
+def client_properties(extra: Mapping[str, object], connection: str = "kafka_default") -> dict[str, str]:
+    """Client settings out of a connection's extra field, all as text, and checked.
+
+    Beside single settings it may hold PASTED, the text of a whole properties file; a single setting counts more.
+    """
+    try:
+        return _client_properties(extra)
+    except InputError as error:
+        raise InputError(str(error).replace("kafka_default", connection)) from None
+
+
+def _client_properties(extra: Mapping[str, object]) -> dict[str, str]:
     given = {str(name): _text(str(name), value) for name, value in extra.items() if _is_for_a_client(str(name))}
-    properties = normalise(given)
+    pasted = parse_properties(given.pop(PASTED, ""), f"{PASTED} of the connection kafka_default")
+    properties = normalise(pasted | given)
     if not properties.get("bootstrap.servers"):
         raise InputError("the connection kafka_default has no bootstrap.servers in its extra field; add it there")
     check_security(properties)
@@ -50,8 +64,9 @@ def for_producers(properties: Mapping[str, str]) -> dict[str, str]:
 
 def to_java(properties: Mapping[str, str]) -> dict[str, str]:
     """The settings under the names of the Java client; consumer bookkeeping is Spark's own business."""
-    others = {name: value for name, value in for_producers(properties).items() if not is_security(name)}
-    return others | java_security(normalise(properties))
+    known = normalise(properties)
+    others = {name: value for name, value in for_producers(known).items() if not is_security(name)}
+    return others | java_security(known)
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
@@ -66,7 +81,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Reads `name=value` lines, with the escapes of Java's properties files; # and ! begin a comment."""
+    """The settings of a properties file, in the one spelling that all of Switchyard uses."""
     try:
         if _is_open_to_others(path.stat()):
             raise InputError(f"others can read the Kafka client properties in {path}: run `chmod 600` on it")
@@ -75,12 +90,34 @@ def read_properties(path: Path) -> dict[str, str]:
         raise InputError(f"cannot read the Kafka client properties: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"the Kafka client properties in {path} are not UTF-8; save them as UTF-8") from None
-    lines = [line.removesuffix("\r").lstrip(" \t") for line in content.split("\n")]
-    pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
-    for number, (name, separator, _) in enumerate(pairs, 1):
-        if not name.strip() or not separator:
-            raise InputError(f"setting {number} in {path} is not of the form name=value; mend the line")
-    return {_unescape(name.rstrip(" \t")): _unescape(value.lstrip(" \t")) for name, _, value in pairs}
+    return normalise(parse_properties(content, str(path)))
+
+
+def parse_properties(content: str, place: str) -> dict[str, str]:
+    """Reads `name=value` lines as Java does: with its escapes, lines that a backslash continues, comments after # or !.
+
+    `place` is where the text is from, for people.
+    """
+    found = [_SETTING.fullmatch(line) for line in _logical_lines(content)]
+    for number, setting in enumerate(found, 1):
+        if setting is None:
+            raise InputError(f"setting {number} in {place} is not of the form name=value; mend the line")
+    return {_unescape(setting[1]): _unescape(setting[2]) for setting in found if setting is not None}
+
+
+def _logical_lines(content: str) -> Iterator[str]:
+    held = ""
+    for line in content.split("\n"):
+        text = line.removesuffix("\r").lstrip(" \t\f")
+        if not held and (not text or text[0] in "#!"):
+            continue
+        is_continued = (len(text) - len(text.rstrip("\\"))) % 2 == 1
+        held += text[:-1] if is_continued else text
+        if not is_continued:
+            yield held
+            held = ""
+    if held:
+        yield held
 
 
 def _is_open_to_others(found: os.stat_result) -> bool:
@@ -95,7 +132,11 @@ def _escape(text: str) -> str:
 
 
 def _escape_name(name: str) -> str:
-    return _escape(name).replace(" ", "\\u0020").replace("\t", "\\t")
+    escaped = (
+        f"\\u{ord(character):04x}" if character in " :" or character.isspace() else character
+        for character in _escape(name)
+    )
+    return "".join(escaped)
 
 
 def _unescape(text: str) -> str:

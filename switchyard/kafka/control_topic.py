@@ -17,10 +17,10 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
 from switchyard.errors import AccessError, SwitchyardError
 from switchyard.kafka.client import for_producers
+from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import Hearing, explain, list_topics, open_client, quiet
 from switchyard.kafka.topics import ask, base_properties
 
-GROUP = "switchyard-control"
 REQUESTED_BY_HEADER = "requestedBy"
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
@@ -39,10 +39,11 @@ class ControlRecord:
 
 
 class ControlTopic:
-    def __init__(self, properties: Mapping[str, str], topic: str) -> None:
+    def __init__(self, properties: Mapping[str, str], topic: str, reader: str) -> None:
         self.topic = topic
+        self._group = name_group(f"control-{reader}")
         settings = base_properties(properties) | {
-            "group.id": GROUP,
+            "group.id": self._group,
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "enable.partition.eof": "true",
@@ -153,7 +154,10 @@ class ControlTopic:
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return AccessError(f"the Kafka user may not read the topic {self.topic}; grant READ on it")
         if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return AccessError(f"the Kafka user may not use the group {GROUP}; grant READ on groups named switchyard-*")
+            return AccessError(
+                f"the Kafka user may not use the group {self._group}; grant READ on groups with this beginning, or set "
+                "SWITCHYARD_GROUP_PREFIX to one that is allowed"
+            )
         return explain(error, what, self._hearing)
 
 
@@ -169,8 +173,9 @@ def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
 
 
 @contextmanager
-def control_topic(properties: Mapping[str, str], topic: str) -> Iterator[ControlTopic]:
-    opened = ControlTopic(properties, topic)
+def control_topic(properties: Mapping[str, str], topic: str, reader: str) -> Iterator[ControlTopic]:
+    """`reader` is the id of an installation: each has its own place in the topic, and gets every message."""
+    opened = ControlTopic(properties, topic, reader)
     try:
         yield opened
     finally:

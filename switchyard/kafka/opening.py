@@ -22,16 +22,23 @@ from switchyard.kafka.security import OAUTHBEARER, hide_secrets
 
 T = TypeVar("T")
 quiet = logging.getLogger("switchyard.kafka.client")
+# Python prints warnings of a logger that no handler hears to stderr: the terminal of the command line.
+quiet.addHandler(logging.NullHandler())
 TIMEOUT_SECONDS = 10.0
 _SLICE_SECONDS = 1.0
 _PROBE_SECONDS = 3.0
 _ADDRESS = re.compile(r"\w+://\[?([^/]+?)\]?:(\d+)/")
-_CONNECTION = "in the connection kafka_default"
+_CONNECTION = "in the connection kafka_default, or kafka_control for the control topic"
+_CLAIM_FIELD = re.compile(r'JWT response with (valid )?"(?!exp")')
 _REFUSED_CERTIFICATE = re.compile(r"alert (bad certificate|certificate|unknown ca|handshake failure|decrypt error)")
 
 NO_TOKEN = (
     "the token endpoint gave no token: check sasl.oauthbearer.client.id, client.secret, scope and token.endpoint.url "
     f"{_CONNECTION}, and https.ca.location if an authority of your own has signed its certificate"
+)
+NO_CLAIM = (
+    "the token lacks the claim that names the client: put the name of another claim into "
+    f"sasl.oauthbearer.sub.claim.name {_CONNECTION}"
 )
 NO_MECHANISM = f"the broker does not offer this kind of login: change sasl.mechanisms {_CONNECTION}"
 LOGIN_REFUSED = f"the broker refused the login: check sasl.username and sasl.password {_CONNECTION}"
@@ -57,7 +64,7 @@ def diagnose(code: int, text: str, mechanism: str | None = None) -> str | None:
     """What a report of librdkafka means for a person; None when it is not about access."""
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
         if "Failed to acquire SASL OAUTHBEARER token" in text:
-            return NO_TOKEN
+            return NO_CLAIM if _CLAIM_FIELD.search(text) else NO_TOKEN
         if "Unsupported SASL mechanism" in text:
             return NO_MECHANISM
         return TOKEN_REFUSED if mechanism == OAUTHBEARER else LOGIN_REFUSED

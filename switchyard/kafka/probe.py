@@ -10,6 +10,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from switchyard.gaps import Gap
+from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import Hearing, explain, open_client
 from switchyard.kafka.topics import ask, base_properties
 
@@ -30,7 +31,7 @@ class Probed:
 
 def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
     settings = base_properties(properties) | {
-        "group.id": "switchyard-probe",
+        "group.id": name_group("probe"),
         "enable.auto.commit": "false",
         "enable.partition.eof": "true",
         "auto.offset.reset": "error",

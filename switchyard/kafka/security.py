@@ -1,7 +1,7 @@
 """The security settings of a Kafka client: what they must hold, which are secret, and the same for Spark's Java client.
 
-The names are those of librdkafka. What cannot be passed on to both clients is refused: one of them would be less
-secure than it looks. An error names a setting, never its value.
+The names are those of librdkafka, as `spelling` has made them. What cannot be passed on to both clients is refused: one
+of them would be less secure than it looks. An error names a setting, never its value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from switchyard.errors import InputError
+from switchyard.kafka.spelling import EXTENSIONS, JAAS, METHOD, OIDC
+from switchyard.kafka.spelling import wrong as _wrong
 
 SECRETS = (
     "sasl.password",
@@ -20,6 +21,8 @@ SECRETS = (
     "ssl.key.password",
     "ssl.keystore.password",
 )
+SECRET_TEXTS = (JAAS, "properties")
+"""What a connection may hold a secret in the middle of"""
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
 PASSWORD_MECHANISMS = {
     "PLAIN": "plain.PlainLoginModule",
@@ -28,15 +31,16 @@ PASSWORD_MECHANISMS = {
 }
 OAUTHBEARER = "OAUTHBEARER"
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
-_OIDC = "sasl.oauthbearer"
-_OIDC_NEEDS = (f"{_OIDC}.client.id", f"{_OIDC}.client.secret", TOKEN_URL)
+SUBJECT = f"{OIDC}.sub.claim.name"
+_OIDC_NEEDS = (f"{OIDC}.client.id", f"{OIDC}.client.secret", TOKEN_URL)
 _SASL = {
     "sasl.mechanisms",
     "sasl.username",
     "sasl.password",
-    f"{_OIDC}.method",
-    f"{_OIDC}.scope",
-    f"{_OIDC}.extensions",
+    f"{OIDC}.method",
+    f"{OIDC}.scope",
+    EXTENSIONS,
+    SUBJECT,
     *_OIDC_NEEDS,
     "https.ca.location",
     "https.ca.pem",
@@ -51,12 +55,13 @@ _TLS = {
     "ssl.key.password",
     "ssl.keystore.location",
     "ssl.keystore.password",
-    "ssl.endpoint.identification.algorithm",
+    METHOD,
 }
 _FAMILY = re.compile(r"(security|sasl|ssl|https|enable\.(ssl|sasl))\.")
 _EXTENSIONS = re.compile(r"[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*(,[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*)*")
 # librdkafka sends it as it is, Java encoded for a form: only what is the same in both.
 _SCOPE = re.compile(r"[ !$'-*,-\[\]-~]*")
+_CLAIM = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LOGIN = "org.apache.kafka.common.security"
 
@@ -73,17 +78,6 @@ def hide_secrets(text: str, properties: Mapping[str, str]) -> str:
     for secret in secret_values(properties):
         text = text.replace(secret, "***")
     return text
-
-
-def normalise(properties: Mapping[str, str]) -> dict[str, str]:
-    """One name and one way to write it for what librdkafka takes in several."""
-    known = dict(properties)
-    if "sasl.mechanism" in known:
-        known.setdefault("sasl.mechanisms", known.pop("sasl.mechanism"))
-    for name in ("security.protocol", "sasl.mechanisms"):
-        if name in known:
-            known[name] = known[name].strip().upper()
-    return known
 
 
 def check_security(properties: Mapping[str, str]) -> None:
@@ -114,8 +108,8 @@ def _check_tls(properties: Mapping[str, str]) -> None:
         raise _wrong(f"ssl.{missing}.location", f"is missing: ssl.{given} is of no use without it")
     if has_key and "ssl.keystore.location" in properties:
         raise _wrong("ssl.keystore.location", "and ssl.key exclude each other: keep one")
-    if properties.get("ssl.endpoint.identification.algorithm", "https") not in ("https", "none"):
-        raise _wrong("ssl.endpoint.identification.algorithm", "must be https or none")
+    if properties.get(METHOD, "https") not in ("https", "none"):
+        raise _wrong(METHOD, "must be https or none")
 
 
 def _check_sasl(properties: Mapping[str, str]) -> None:
@@ -130,18 +124,20 @@ def _check_sasl(properties: Mapping[str, str]) -> None:
 
 
 def _check_oidc(properties: Mapping[str, str]) -> None:
-    if properties.get(f"{_OIDC}.method", "").lower() != "oidc":
-        raise _wrong(f"{_OIDC}.method", "must be oidc")
+    if properties.get(f"{OIDC}.method", "oidc") != "oidc":
+        raise _wrong(f"{OIDC}.method", "must be oidc")
     _require(properties, _OIDC_NEEDS, OAUTHBEARER)
     url = urlsplit(properties[TOKEN_URL])
     is_private = url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK)
     if not is_private or not url.hostname or url.username is not None:
         raise _wrong(TOKEN_URL, "must be an https address without a login in it: the client's secret is sent there")
-    if not _SCOPE.fullmatch(properties.get(f"{_OIDC}.scope", "")):
-        raise _wrong(f"{_OIDC}.scope", 'may hold neither &, +, %, #, ", \\ nor other than ASCII characters')
-    extensions = properties.get(f"{_OIDC}.extensions", "")
+    if not _SCOPE.fullmatch(properties.get(f"{OIDC}.scope", "")):
+        raise _wrong(f"{OIDC}.scope", 'may hold neither &, +, %, #, ", \\ nor other than ASCII characters')
+    if SUBJECT in properties and not _CLAIM.fullmatch(properties[SUBJECT]):
+        raise _wrong(SUBJECT, "must be the name of a claim, without spaces and quotation marks")
+    extensions = properties.get(EXTENSIONS, "")
     if extensions and not _EXTENSIONS.fullmatch(extensions):
-        raise _wrong(f"{_OIDC}.extensions", "must be name=value pairs with commas between, the names of letters only")
+        raise _wrong(EXTENSIONS, "must be name=value pairs with commas between, the names of letters only")
 
 
 def _require(properties: Mapping[str, str], names: Iterable[str], mechanism: str) -> None:
@@ -159,18 +155,14 @@ def _has(properties: Mapping[str, str], name: str) -> bool:
     return f"{name}.location" in properties or f"{name}.pem" in properties
 
 
-def _wrong(name: str, why: str) -> InputError:
-    return InputError(f"the Kafka setting {name} {why} (connection kafka_default)")
-
-
 def java_security(properties: Mapping[str, str]) -> dict[str, str]:
     """The same under the names of the Java client, which wants a certificate and its key as text, not as two files."""
     protocol = properties.get("security.protocol", "PLAINTEXT")
     java = {"security.protocol": protocol}
     if protocol != "PLAINTEXT":
         java |= _java_trust(properties, "ssl.ca") | _java_identity(properties)
-        algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
-        java["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
+        algorithm = properties.get(METHOD, "https")
+        java[METHOD] = "" if algorithm == "none" else algorithm
     if protocol == "SASL_SSL":
         java |= _java_login(properties)
     return java
@@ -233,17 +225,17 @@ def _java_login(properties: Mapping[str, str]) -> dict[str, str]:
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", _oidc_options(properties)),
         "sasl.login.callback.handler.class": f"{_LOGIN}.oauthbearer.OAuthBearerLoginCallbackHandler",
-        "sasl.oauthbearer.token.endpoint.url": properties[TOKEN_URL],
-    }
+        TOKEN_URL: properties[TOKEN_URL],
+    } | {name: properties[name] for name in (SUBJECT,) if name in properties}
 
 
 def _oidc_options(properties: Mapping[str, str]) -> dict[str, str]:
     # Spark, when it logs this text, hides everything after the word password and nothing else.
-    options = {"clientId": properties[f"{_OIDC}.client.id"], "password": ""}
-    options["clientSecret"] = properties[f"{_OIDC}.client.secret"]
-    if scope := properties.get(f"{_OIDC}.scope"):
+    options = {"clientId": properties[f"{OIDC}.client.id"], "password": ""}
+    options["clientSecret"] = properties[f"{OIDC}.client.secret"]
+    if scope := properties.get(f"{OIDC}.scope"):
         options["scope"] = scope
-    for pair in filter(None, properties.get(f"{_OIDC}.extensions", "").split(",")):
+    for pair in filter(None, properties.get(EXTENSIONS, "").split(",")):
         name, _, value = pair.partition("=")
         options[f"extension_{name}"] = value
     return options | _java_trust(properties, "https.ca")

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from switchyard.control import check_topic_name, parse_moment
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client import for_producers
+from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class TopicReader:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = base_properties(properties) | {
-            "group.id": "switchyard-positions",
+            "group.id": name_group("positions"),
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
             "fetch.wait.max.ms": "20",

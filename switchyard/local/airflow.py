@@ -53,8 +53,9 @@ def airflow_environment(
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
         # On top of what Airflow hides by itself on the page and in the API of a connection.
-        "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem",
-        "CORE__PARALLELISM": "16",
+        "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem,jaas_config,properties",
+        # Each generation has a task for its whole life; the other DAGs share the rest.
+        "CORE__PARALLELISM": str(settings.most_generations + 8),
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(settings)}/execution/",
         "CORE__AUTH_MANAGER": AUTH_MANAGER,
@@ -95,8 +96,13 @@ def airflow_environment(
             "SWITCHYARD_ROOT": settings.layout.under() if settings.layout.is_local else settings.root,
             "SWITCHYARD_HOME": str(workspace.home),
         }
-        | ({"SWITCHYARD_KAFKA_PROPERTIES": str(kafka.absolute())} if (kafka := settings.kafka_properties) else {})
+        | {f"SWITCHYARD_{name.upper()}": str(path.absolute()) for name, path in _login_files(settings).items()}
     )
+
+
+def _login_files(settings: Settings) -> dict[str, Path]:
+    names = ("kafka_properties", "kafka_control_properties")
+    return {name: path for name in names if (path := getattr(settings, name)) is not None}
 
 
 def names_database(environment: Mapping[str, str]) -> bool:
@@ -210,7 +216,7 @@ def _stamp_file(settings: Settings) -> Path:
 
 def _stamp(settings: Settings) -> str:
     """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
-    file = settings.kafka_properties.stat() if settings.kafka_properties else None
-    login = f" {file.st_mtime_ns} {file.st_size}" if file else ""
+    files = [path.stat() for path in _login_files(settings).values()]
+    login = "".join(f" {file.st_mtime_ns} {file.st_size}" for file in files)
     database = " elsewhere" if names_database(os.environ) else ""
     return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login}{database}"

@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 from switchyard.errors import SwitchyardError
 from switchyard.health import describe_spares, find_useless_spares
 from switchyard.inspection import look, see_drivers
+from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.topics import TopicReader
 from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
 from switchyard.local.jars import broker_jars, delta_jars, object_store_jars, spark_jars
 from switchyard.local.java import find_java
-from switchyard.local.kafka_settings import find_kafka
+from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.local.state import find_supervisor
 from switchyard.object_store import is_on_object_store
 from switchyard.overview import describe_status
 from switchyard.settings import Settings
+from switchyard.swaps import Target
+from switchyard.tables.book import DeltaBook
+from switchyard.tables.installation import installation_id
 from switchyard.tables.proof import prove_commits
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import has_table
 
 LEAST_FREE_GIB = 2
+AIRFLOW_PARTS = {
+    "metadatabase": "database",
+    "scheduler": "scheduler",
+    "dag_processor": "dag processor",
+    "triggerer": "triggerer",
+}
+_PACKAGES = {"spark-sql-kafka-0-10": "pyspark", "delta-spark": "delta-spark"}
+"""Jars, and the Python packages that they have to fit"""
+_JAR = re.compile(r"(.+?)(?:_[\d.]+)*-(\d[\w.]*)\.jar")
 
 
 @dataclass(frozen=True)
@@ -44,7 +63,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     running = find_supervisor(settings.workspace) is not None
     yield _guard("python", lambda: _python())
     yield _guard("java", lambda: f"Java {find_java().version} in {find_java().path}")
-    yield _guard("jars", lambda: f"{len(spark_jars() + delta_jars())} for Spark, {len(broker_jars())} for the broker")
+    yield _guard("jars", lambda: describe_jars([*spark_jars(), *delta_jars()], broker_jars()))
     yield _guard("disk", lambda: _disk(settings))
     if is_on_object_store(settings.root):
         yield _guard("object store", lambda: _object_store(settings))
@@ -54,8 +73,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if not running and settings.kafka_bootstrap is None:
         yield Finding("running", False, "Switchyard is not running", "start it with `switchyard up`")
         return
-    yield _guard("broker", lambda: _broker(settings))
-    yield _guard("airflow", lambda: _airflow(settings))
+    yield from _kafka(settings)
+    yield from _airflow(settings)
     yield _guard("tables", lambda: _tables(settings))
     yield _generation(settings)
     if settings.spare:
@@ -66,8 +85,7 @@ def _guard(check: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(check, True, look())
     except SwitchyardError as error:
-        finding, _, remedy = str(error).partition(": ")
-        return Finding(check, False, str(error), remedy or finding)
+        return Finding(check, False, str(error), re.split("; |: ", str(error))[-1])
     except OSError as error:
         return Finding(check, False, str(error), "look at the process logs below the root")
 
@@ -101,16 +119,72 @@ def _port(check: str, port: int, setting: str, running: bool) -> Finding:
     return Finding(check, is_free, f"{port} is {'free' if is_free else 'taken by another program'}", remedy)
 
 
-def _broker(settings: Settings) -> str:
-    kafka = find_kafka(settings)
-    if not any(_answers(address) for address in kafka["bootstrap.servers"].split(",")):
-        raise SwitchyardError(f"no broker answers at {settings.bootstrap}: start it, or set SWITCHYARD_KAFKA_BOOTSTRAP")
-    topics = (settings.users_topic, settings.accounts_topic)
+def describe_jars(used: Sequence[Path], broker: Sequence[Path]) -> str:
+    """The versions that count. Refuses jars that are not of the packages that are installed beside them."""
+    # In this order: Spark has another version of Kafka's client than the broker.
+    found = {match[1]: match[2] for jar in (*broker, *used) if (match := _JAR.fullmatch(jar.name))}
+    spark, delta = (_fit(found, jar, package) for jar, package in _PACKAGES.items())
+    client, server = (found.get(jar, "none") for jar in ("kafka-clients", "kafka-server"))
+    return f"Spark {spark} with Kafka's client {client}, Delta {delta}, Kafka broker {server}"
+
+
+def _fit(found: Mapping[str, str], jar: str, package: str) -> str:
+    has, wanted = found.get(jar, "none"), version(package)
+    if has != wanted:
+        raise SwitchyardError(
+            f"the jar {jar} is of version {has}, but the package {package} of {wanted}: run `make setup`"
+        )
+    return has
+
+
+def _kafka(settings: Settings) -> Iterator[Finding]:
+    """A real login with each connection, and a look at the topics that are read now."""
+    # Asked once: it may have to be asked of Airflow, which takes seconds.
+    find = cache(partial(find_kafka, settings))
+    login = _guard("kafka login", lambda: _log_in(find()))
+    yield login
+    if login.ok:
+        yield _guard("topics", lambda: _topics(settings, find()))
+    yield _guard("control topic", lambda: _control_topic(settings, find()))
+
+
+def _log_in(kafka: Mapping[str, str]) -> str:
+    address = kafka["bootstrap.servers"]
+    if not any(_answers(one) for one in address.split(",")):
+        raise SwitchyardError(f"no broker answers at {address}: start it, or set SWITCHYARD_KAFKA_BOOTSTRAP")
+    with TopicReader(kafka) as reader:
+        count = len(reader.list_joinable())
+    how = kafka.get("sasl.mechanisms") or kafka.get("security.protocol", "PLAINTEXT")
+    return f"{address} answers, {how}, {count} topics to see"
+
+
+def _topics(settings: Settings, kafka: Mapping[str, str]) -> str:
+    target = find_target(settings)
+    topics = (target.usersTopic, target.accountsTopic)
     with TopicReader(kafka) as reader:
         for topic in topics:
             reader.require_readable(topic)
         counts = {topic: len(reader.partitions(topic)) for topic in topics}
-    return f"{settings.bootstrap}, partitions: " + ", ".join(f"{topic} {count}" for topic, count in counts.items())
+    return "can be read, partitions: " + ", ".join(f"{topic} {count}" for topic, count in counts.items())
+
+
+def find_target(settings: Settings) -> Target:
+    """What is active; before the first generation, what the settings name."""
+    standing = DeltaBook(settings.layout).standing().target if has_table(settings.layout, "status") else None
+    return standing or settings.policy.defaults
+
+
+def _control_topic(settings: Settings, data: Mapping[str, str]) -> str:
+    """Reads it, and asks for its group: a cluster may refuse either."""
+    kafka, topic = find_control_kafka(settings), settings.control_topic
+    where = "" if kafka["bootstrap.servers"] == data["bootstrap.servers"] else " on its own cluster"
+    _log_in(kafka)
+    with TopicReader(kafka) as reader:
+        reader.require_readable(topic)
+        count = len(reader.partitions(topic))
+    with control_topic(kafka, topic, installation_id(settings.layout)) as control:
+        control.committed_offsets()
+    return f"{topic} can be read{where}, partitions: {count}"
 
 
 def _answers(address: str) -> bool:
@@ -122,13 +196,24 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _airflow(settings: Settings) -> str:
+def _airflow(settings: Settings) -> Iterator[Finding]:
     url = airflow_url(settings)
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5) as answer:
-            return f"{url} answers {answer.status}"
-    except (urllib.error.URLError, TimeoutError):
-        raise SwitchyardError(f"Airflow does not answer at {url}: see the process logs below the root") from None
+            yield Finding("airflow", True, f"{url} answers {answer.status}")
+            yield from judge_airflow(json.load(answer))
+    except (urllib.error.URLError, TimeoutError, ValueError):
+        remedy = "read api-server.log in the process logs below the root, then `switchyard down` and `up`"
+        yield Finding("airflow", False, f"Airflow does not answer at {url}", remedy)
+
+
+def judge_airflow(health: Mapping[str, Any]) -> Iterator[Finding]:
+    """What Airflow itself says about its parts."""
+    for name, part in AIRFLOW_PARTS.items():
+        state = (health.get(name) or {}).get("status") or "unknown"
+        mend = "look whether it runs and has room" if name == "metadatabase" else "read its log in the process logs"
+        remedy = "" if state == "healthy" else f"{mend}, then `switchyard down` and `up`"
+        yield Finding(f"airflow {part}", state == "healthy", str(state), remedy)
 
 
 def _tables(settings: Settings) -> str:

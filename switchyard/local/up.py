@@ -18,7 +18,7 @@ from switchyard.local import airflow, drivers, loopback, sessions
 from switchyard.local.installation import sweep
 from switchyard.local.jars import broker_jars, object_store_jars, spark_jars
 from switchyard.local.java import find_java
-from switchyard.local.kafka_settings import kafka_of_settings
+from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
 from switchyard.local.state import (
     State,
     find_supervisor,
@@ -29,7 +29,9 @@ from switchyard.local.state import (
 )
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
+from switchyard.stories import open_book
 from switchyard.tables.proof import prove_commits
+from switchyard.upkeep import retire_kept
 
 LEAST_FREE_BYTES = 1 << 30
 STOP_SECONDS = 120.0
@@ -42,10 +44,10 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def up(settings: Settings, detach: bool, demo: bool, tell: Say = say) -> None:
+def up(settings: Settings, detach: bool, demo: bool | None = None, tell: Say = say) -> None:
     """Returns when all is ready (`detach`) or has been stopped again; raises when it could not start."""
     check_machine(settings)
-    process = start_supervisor(settings, demo)
+    process = start_supervisor(settings, wants_demo(settings, demo))
     with _interruptible():
         try:
             state = follow_start(settings, process, _with_elapsed(tell))
@@ -64,6 +66,11 @@ def up(settings: Settings, detach: bool, demo: bool, tell: Say = say) -> None:
         raise SwitchyardError(last.message)
 
 
+def wants_demo(settings: Settings, asked: bool | None) -> bool:
+    """The demo writes into the users and accounts topics: into those of somebody's own broker only when asked to."""
+    return settings.kafka_bootstrap is None if asked is None else asked
+
+
 def _with_elapsed(tell: Say) -> Say:
     began = time.monotonic()
     return lambda line: tell(f"{time.monotonic() - began:5.1f} s  {line}")
@@ -75,6 +82,7 @@ def check_machine(settings: Settings) -> None:
     if find_supervisor(workspace) is not None:
         raise SwitchyardError(f"already running on {workspace.home}: `switchyard down` stops it.")
     kafka_of_settings(settings)
+    control_kafka_of_settings(settings)
     find_java()
     spark_jars()
     if is_on_object_store(settings.root):
@@ -173,6 +181,8 @@ def down(settings: Settings, tell: Say = say) -> None:
         tell("nothing is running")
         return
     sweep(settings, last)
+    for generation in retire_kept(settings, open_book(settings.layout)):
+        tell(f"generation {generation} was kept and has retired")
     tell("stopped")
 
 

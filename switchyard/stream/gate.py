@@ -10,6 +10,7 @@ its own users and accounts: Kafka may no longer hold what it read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -42,8 +43,6 @@ SAMPLE_SHARE = 4
 """Of a long history, the records read again in each topic are the limit divided by this."""
 ROWS_SHARE = 4
 """Events that make about so many times the limit in rows are weighed, and of these some are compared."""
-FEW_RECORDS = 20_000
-"""Up to so many records, compiling a plan takes longer than interpreting it."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class TopicRows:
-    """The events of both topics up to an end, read again and kept by the executors."""
+    """The events of both topics up to an end, or of some windows of them, read again and kept by the executors."""
 
     end: Offsets
     marks: Marks
+    windows: dict[Side, list[Window]]
     events: dict[Side, DataFrame]
 
     def release(self) -> None:
@@ -94,16 +94,28 @@ class TopicRows:
             frame.unpersist()
 
 
+def find_end_to_read(spec: GenerationSpec, end: Offsets, limit: int) -> Offsets | None:
+    """Up to where the gate will read the topics again, as far as it is known when the first batch ends at `end`."""
+    if count_records(spec.startOffsets, spec.readyOffsets) > limit:
+        return spec.readyOffsets
+    return end if count_records(spec.startOffsets, end) <= limit else None
+
+
 def read_again(
-    spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], end: Offsets, marks: Marks
+    spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], end: Offsets, marks: Marks, limit: int
 ) -> TopicRows:
-    """Reads both topics again, up to an end. It can be done while the batch that ends there is still under way."""
+    """Reads both topics again up to an end, of more than `limit` records some windows.
+
+    It can be done while the stream still reads.
+    """
     ranges = {side: list_ranges(topic_of(spec, side), spec.startOffsets, end) for side in FIELDS}
-    with _plans_for(spark, count_records(spec.startOffsets, end)):
-        events = {side: _read_windows(spark, spec, kafka, side, ranges[side], marks) for side in FIELDS}
+    most = limit if count_records(spec.startOffsets, end) <= limit else limit // SAMPLE_SHARE
+    windows = {side: choose_windows(ranges[side], most) for side in FIELDS}
+    with _interpreted(spark):
+        events = {side: _read_windows(spark, spec, kafka, side, windows[side], marks) for side in FIELDS}
         for frame in events.values():
             frame.persist(StorageLevel.DISK_ONLY).count()
-    return TopicRows(end, marks, events)
+    return TopicRows(end, marks, windows, events)
 
 
 def examine(
@@ -127,36 +139,35 @@ def examine(
         return Verdict(0, 0, 0, 0)
     rows = store.count_rows(layout, "joined", progress.joinedVersion, spec.generation)
     gate = _Gate(spark, layout, spec, progress, limit, end, records, rows)
-    with _plans_for(spark, records):
+    with _interpreted(spark):
         if kafka is None:
             return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(other(gate.side)))
-        marks = _marks_at(layout, progress)
-        if not gate.is_short:
-            return _examine_long(gate, kafka, marks)
-        if known is not None and (known.end, known.marks) != (end, marks):
+        marks, wanted = _marks_at(layout, progress), find_end_to_read(spec, end, limit) or end
+        if known is not None and (known.end, known.marks) != (wanted, marks):
             known.release()
             known = None
-        known = known or read_again(spark, spec, kafka, end, marks)
+        known = known or read_again(spark, spec, kafka, wanted, marks, limit)
         try:
-            return gate.compare(known.events[gate.side], known.events[other(gate.side)])
+            if gate.is_short:
+                return gate.compare(known.events[gate.side], known.events[other(gate.side)])
+            return _examine_long(gate, known)
         finally:
             known.release()
 
 
-def _examine_long(gate: _Gate, kafka: Mapping[str, str], marks: Marks) -> Verdict:
-    """Some windows of the topics are compared with what is stored; then what is stored is joined with the sample."""
-    wrong, windows = 0, {side: gate.windows(side) for side in FIELDS}
-    events = {side: _read_windows(gate.spark, gate.spec, kafka, side, windows[side], marks) for side in FIELDS}
-    try:
-        for side, frame in events.items():
-            frame.persist(StorageLevel.DISK_ONLY)
-            names = [name for name in SCHEMAS[f"{side}s"].names if name not in ("generation", "topic")]
-            _, missing, extra, _ = compare_rows(frame, gate.stored(side, windows[side]), names, PLACE)
-            wrong += max(missing, extra)
-        return replace(gate.compare(events[gate.side], gate.stored(other(gate.side))), wrong_records=wrong)
-    finally:
-        for frame in events.values():
-            frame.unpersist()
+def _examine_long(gate: _Gate, known: TopicRows) -> Verdict:
+    """Compares some windows of the topics with what is stored, and beside that the join of what is stored.
+
+    All of it is small, and what takes time is that Spark plans it: so it is done side by side.
+    """
+    with ThreadPoolExecutor(len(FIELDS)) as pool:
+        wrong = [pool.submit(gate.count_wrong, known, side) for side in FIELDS]
+        leading = gate.stored(gate.side, gate.windows(gate.side)).persist(StorageLevel.DISK_ONLY)
+        try:
+            verdict = gate.compare(leading, gate.stored(other(gate.side)))
+            return replace(verdict, wrong_records=sum(found.result() for found in wrong))
+        finally:
+            leading.unpersist()
 
 
 @dataclass(frozen=True)
@@ -192,18 +203,24 @@ class _Gate:
         rows = read_at(self.spark, self.layout, f"{side}s", self.progress)
         return rows if windows is None else rows.where(_is_within(windows, *PLACE))
 
+    def count_wrong(self, known: TopicRows, side: Side) -> int:
+        """How many records of some windows of a topic are not stored as the topic has them."""
+        names = [name for name in SCHEMAS[f"{side}s"].names if name not in ("generation", "topic")]
+        stored = self.stored(side, known.windows[side])
+        _, missing, extra, _ = compare_rows(known.events[side], stored, names, PLACE)
+        return max(missing, extra)
+
     def compare(self, leading: DataFrame, others: DataFrame) -> Verdict:
         """`leading` are the events within the windows or more, `others` all events of the other side."""
-        joined = self._joined()
         if self.is_short and self.rows <= self.limit:
-            return self._judge(leading, others, joined, None)
+            return self._judge(leading, others, self._joined(), None)
         leading = leading.where(_is_within(self.windows(self.side), *PLACE))
         weights = self._weigh(leading, others)
         chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
         places = F.broadcast(self.spark.createDataFrame(weights.take(chosen).select(PLACE)))
         leading = leading.join(places, PLACE, "leftsemi")
         named = {name: f"{self.side}{name.capitalize()}" for name in PLACE}
-        joined = joined.join(places.withColumnsRenamed(named), list(named.values()), "leftsemi")
+        joined = self._joined().join(places.withColumnsRenamed(named), list(named.values()), "leftsemi")
         return self._judge(leading, _keep_keys_of(leading, others), joined, len(chosen))
 
     def _judge(self, leading: DataFrame, others: DataFrame, joined: DataFrame, events: int | None) -> Verdict:
@@ -219,13 +236,12 @@ class _Gate:
         return weighed.select(*PLACE, F.coalesce("rows", F.lit(1)).alias("rows")).toArrow()
 
     def _joined(self) -> DataFrame:
-        """Rows of the events within the windows. The log says which files may hold some."""
+        """The rows of the events within the windows, with others of the same files: the log says which hold some."""
         windows, folder = self.windows(self.side), Folder.at(self.layout.table("joined"))
         table = store.open_version(self.layout, "joined", self.progress.joinedVersion)
         spans = files.live_files(table, self.spec.generation, self.side)
         paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
-        rows = read_paths(self.spark, "joined", paths)
-        return rows.where(_is_within(windows, *(f"{self.side}{name.capitalize()}" for name in PLACE)))
+        return read_paths(self.spark, "joined", paths)
 
 
 def _key() -> Column:
@@ -272,21 +288,17 @@ def _read_windows(
     parts = []
     for taken in rounds.values():
         starts, ends = ({topic: {w.partition: getattr(w, at) for w in taken.values()}} for at in ("first", "after"))
-        records = read_range(spark, topic, kafka, starts, ends)
-        events = decode(records, fields).where("kind = 'valid'").drop("kind", "text", "reason", "owner")
-        parts.append(keep_remembered(events, marks, topic))
-    return reduce(DataFrame.union, parts)
+        parts.append(read_range(spark, topic, kafka, starts, ends))
+    events = decode(reduce(DataFrame.union, parts), fields)
+    return keep_remembered(events.where("kind = 'valid'").drop("kind", "text", "reason", "owner"), marks, topic)
 
 
 @contextmanager
-def _plans_for(spark: SparkSession, records: int) -> Iterator[None]:
-    """Interprets the plans of a look at a few records: compiling them would take longer than running them.
+def _interpreted(spark: SparkSession) -> Iterator[None]:
+    """Interprets the plans of the gate: its sample is small, and compiling them would take longer than running them.
 
     The stream has its own session.
     """
-    if records > FEW_RECORDS:
-        yield
-        return
     names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
     before = {name: spark.conf.get(name, None) for name in names}
     for name, value in zip(names, ("false", "NO_CODEGEN"), strict=True):

@@ -27,14 +27,14 @@ from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.object_store import to_hadoop
-from switchyard.offsets import Offsets, count_records, has_reached
+from switchyard.offsets import Offsets, has_reached
 from switchyard.planning import allow_seconds, count_to_read
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.continuity import check_continuity, check_topics
 from switchyard.stream.failures import explain_failure, explain_text, insist
-from switchyard.stream.gate import TopicRows, examine, read_again
+from switchyard.stream.gate import TopicRows, examine, find_end_to_read, read_again
 from switchyard.stream.jumps import JumpWatch
 from switchyard.stream.motion import Motion
 from switchyard.stream.query import generation_rows
@@ -273,11 +273,12 @@ class _Watch:
 
     def _read_again_soon(self) -> None:
         """The data gate reads the topics again while the first batch is still under way, so the flip waits less."""
-        if self._topic_rows is not None or not self.runner.is_building or self.runner.begun is None:
+        limit, spec = self.settings.gate_records, self.runner.spec
+        if self._topic_rows is not None or not self.runner.is_building or self.runner.begun is None or not limit:
             return
-        end, marks = self.runner.begun
-        if count_records(self.runner.spec.startOffsets, end) <= self.settings.gate_records:
-            self._topic_rows = read_again(self.spark, self.runner.spec, self.java_kafka, end, marks)
+        first_end, marks = self.runner.begun
+        if (end := find_end_to_read(spec, first_end, limit)) is not None:
+            self._topic_rows = read_again(self.spark, spec, self.java_kafka, end, marks, limit)
 
     def _look(self) -> End | None:
         if self.runner.fenced is not None:
@@ -312,7 +313,7 @@ class _Watch:
                 os.utime(path)
 
     def _report_alive(self) -> None:
-        """While the old generation lingers it waits for signs of life, so they come more often."""
+        """While the old generation waits for signs of life, they come more often."""
         every = WATCHED_HEARTBEAT_SECONDS if self._is_watched else self.settings.heartbeat_seconds
         if time.monotonic() - self.runner.reported_at > every:
             self._look_around_when_idle()
@@ -402,8 +403,8 @@ class _Watch:
         request = ledger.building
         is_building = request is not None and request.generation == self.generation
         is_active = standing.generation == self.generation
-        self._is_resting = is_active and not ledger.lingering
-        self._is_watched = is_active and bool(ledger.lingering)
+        self._is_watched = is_active and swaps.is_on_probation(ledger, _now(), self.settings.rules)
+        self._is_resting = is_active and not self._is_watched
         self.runner.is_building = is_building and not is_active
         if swaps.is_abandoned(ledger, self.generation):
             return self._abandon()
@@ -483,6 +484,9 @@ class _Watch:
         return End.RETIRED
 
     def _end_fenced(self, error: FencedError) -> End:
+        """A generation that was retired by others, or by hand, is fenced out too: its task has succeeded."""
+        if swaps.must_stop(self.book.ledger(), self.started_for):
+            return End.RETIRED
         self._tell(f"fenced out: {error}")
         return End.FENCED
 

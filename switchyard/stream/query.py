@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINED_COLUMNS, is_within
+from switchyard.kafka.groups import name_group
 from switchyard.offsets import Offsets
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 
@@ -46,7 +47,7 @@ PATIENCE = {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms":
 
 def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
     """Settings of the Java client, as options of Spark's Kafka source."""
-    return PATIENCE | {f"kafka.{name}": value for name, value in kafka.items()}
+    return PATIENCE | {"groupIdPrefix": name_group("spark")} | {f"kafka.{name}": value for name, value in kafka.items()}
 
 
 def read_topic(

@@ -130,7 +130,7 @@ class BatchRunner:
         self.looked = threading.Event()
         self.looked.set()
         self.begun: tuple[Offsets, Marks] | None = None
-        """Where a small first batch ends and which marks it goes by, as soon as that is known"""
+        """Where the first batch ends and which marks it goes by, as soon as that is known"""
         # A heartbeat must not come after a batch's row and tell the position before it.
         self._reporting = threading.Lock()
         last = newest_progress(self.layout, spec.generation)
@@ -183,7 +183,7 @@ class BatchRunner:
             self._tell_forgotten(self.sink.forget())
         records = offsets.count_records(start, end)
         is_small = records <= self._small_batch_records
-        if is_small and records and batch_id == 0:
+        if records and batch_id == 0:
             self.begun = (end, self.sink.marks())
         table = collect_if_it_fits(rows) if is_small else None
         if table is not None:

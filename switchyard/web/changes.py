@@ -22,7 +22,13 @@ from switchyard.tables.store import Row
 from switchyard.web.cutting import cut_rows
 from switchyard.web.live import LiveTables, Moment, scan_new_rows
 
-SMALL = {"status": "status", "history": "swap_history", "logs": "logs", "progress": "progress"}
+SMALL = {
+    "status": "status",
+    "history": "swap_history",
+    "logs": "logs",
+    "control": "control_raw",
+    "progress": "progress",
+}
 """Kinds of events and the table whose new rows they bring."""
 MOST_ROWS = 1_000
 MOST_VERSIONS = 500

@@ -14,7 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import BrowserContext, FrameLocator, Page, expect
 
+from switchyard.kafka.control_topic import publish
 from switchyard.local.airflow import airflow_url, read_password
+from switchyard.tables import store
 from tests.browser.conftest import frame_of, log_in, make_tokens, take_picture
 from tests.integration.conftest import Stack
 from tests.integration.traffic import running_traffic
@@ -74,9 +76,14 @@ def rows_of(frame: FrameLocator, name: str) -> list[str]:
 
 
 def column_of(frame: FrameLocator, name: str, column: str) -> list[str]:
-    """The texts of a column from the first row down; the order of the elements is another one."""
+    """The texts of a column from the first row down; the order of the elements is another one.
+
+    A cell that was drawn anew between the search and the look has no row any more.
+    """
     cells = frame.locator(f"#{name} .ag-row .ag-cell[col-id={column}]")
-    found = cells.evaluate_all("all => all.map(c => [+c.parentElement.getAttribute('row-index'), c.innerText])")
+    found = cells.evaluate_all(
+        "all => all.filter(c => c.parentElement).map(c => [+c.parentElement.getAttribute('row-index'), c.innerText])"
+    )
     return [text for _, text in sorted(found)]
 
 
@@ -157,6 +164,31 @@ def send_form(frame: FrameLocator, join: str, users: str = "") -> None:
     frame.locator("dialog button.primary").click()
 
 
+def test_a_bad_name_is_refused_by_the_form_and_not_sent(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    before = store.open_table(stack.settings.layout, "control_raw").version()
+    send_form(frame, "", "a,b")
+    expect(frame.locator("#story li.bad")).to_contain_text("'a,b' is not a topic name that may be joined")
+    frame.locator("[name=usersTopic]").fill("")
+    assert store.open_table(stack.settings.layout, "control_raw").version() == before
+
+
+def test_all_six_tables_of_the_prototype_have_a_place(page: Page, stack: Stack) -> None:
+    frame = frame_of(page)
+    for name in ("final_ui", "users_ui", "accounts_ui", "orchestrator_status"):
+        expect(frame.locator(f"#{name} .ag-row").first).to_be_visible()
+    expect(frame.locator("#log li").first).to_be_visible()
+    status = stack.status()
+    expect(frame.locator("#orchestrator_status .ag-row")).to_have_count(1)
+    assert column_of(frame, "orchestrator_status", "generation") == [str(status["generation"])]
+    assert column_of(frame, "orchestrator_status", "usersTopic") == [status["usersTopic"]]
+    publish(stack.kafka, stack.settings.control_topic, f"{SCRIPT} {{nonsense".encode(), "cli:test")
+    eventually(lambda: f"{SCRIPT} {{nonsense" in column_of(frame, "control_raw", "value")[:1], 60)
+    assert page.title() != "broken"
+    frame.locator("#control_raw").scroll_into_view_if_needed()
+    take_picture(page, "page-control")
+
+
 def test_a_rejected_command_is_shown_with_its_reason(page: Page) -> None:
     frame = frame_of(page)
     frame.locator("[name=usersTopic]").fill("not-there")
@@ -164,6 +196,7 @@ def test_a_rejected_command_is_shown_with_its_reason(page: Page) -> None:
     expect(frame.locator("#story")).to_contain_text("the topic not-there does not exist")
     send_form(frame, "", "not-there")
     expect(frame.locator("#story li.bad")).to_contain_text("REJECTED: the topic not-there does not exist")
+    eventually(lambda: (sent := column_of(frame, "control_raw", "value")) and "not-there" in sent[0], 30)
     frame.locator("[name=usersTopic]").fill("")
 
 
@@ -186,6 +219,7 @@ def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None
     assert min(seen) > 0
     expect(frame.locator("#story")).to_contain_text("APPLIED", timeout=30_000)
     assert fact(frame, "generation") == str(stack.status()["generation"])
+    eventually(lambda: column_of(frame, "orchestrator_status", "generation") == [fact(frame, "generation")], 30)
     assert frame.locator("#final_ui input[type=search]").input_value() == "numbered"
     eventually(lambda: (rows := rows_of(frame, "final_ui")) and all("numbered" in row for row in rows), 30)
     assert viewport.evaluate("element => element.scrollTop") == 64

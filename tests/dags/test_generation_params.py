@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.dags.conftest import DAGS, load_dag
+
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
@@ -27,7 +29,7 @@ def test_defaults_keep_what_is_read_now(generation: DAG) -> None:
         "users_topic": "",
         "accounts_topic": "",
         "join_type": "",
-        "start": "latest",
+        "start": "",
         "dry_run": False,
         "deadline_seconds": None,
     }
@@ -53,13 +55,13 @@ def test_each_join_is_accepted(generation: DAG, join_type: str) -> None:
 
 @pytest.mark.parametrize(
     "start",
-    ["latest", "earliest", "resume", "2026-01-31T08:00:00Z", "2026-01-31T08:00:00.5+01:00"],
+    ["", None, "latest", "earliest", "resume", "2026-01-31T08:00:00Z", "2026-01-31T08:00:00.5+01:00"],
 )
-def test_start_is_accepted(generation: DAG, start: str) -> None:
+def test_start_is_accepted(generation: DAG, start: str | None) -> None:
     assert fill_form(generation, start=start)["start"] == start
 
 
-@pytest.mark.parametrize("start", ["", "yesterday", "latest ", "31.01.2026", "-1"])
+@pytest.mark.parametrize("start", ["now", "yesterday", "latest ", "31.01.2026", "-1"])
 def test_bad_start_is_refused(generation: DAG, start: str) -> None:
     with pytest.raises(ValueError, match="Invalid input for param"):
         fill_form(generation, start=start)
@@ -88,3 +90,9 @@ def test_the_control_dag_runs_one_round_at_a_time(dags: dict[str, DAG]) -> None:
     assert control.max_active_runs == 1
     assert not control.catchup
     assert control.task_ids == ["take_commands"]
+
+
+def test_more_generations_run_when_they_are_kept(generation: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert generation.max_active_runs == 8
+    monkeypatch.setenv("SWITCHYARD_KEEP_GENERATIONS", "true")
+    assert load_dag(DAGS / "switchyard_generation.py").max_active_runs == 64

@@ -8,16 +8,29 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from switchyard import protocol, swaps
-from switchyard.swaps import Entry, Event, Ledger, Standing, Target
+from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
 from tests.properties.memory_book import EarlyReader, Point
-from tests.properties.world import INNER, LEFT, NATURAL, RESUME_LEFT, RULES, Fields, Pause, Plan, World, unchanged
+from tests.properties.world import (
+    FOR_GOOD,
+    INNER,
+    KEEPING,
+    LEFT,
+    NATURAL,
+    RESUME_LEFT,
+    RULES,
+    Fields,
+    Pause,
+    Plan,
+    World,
+    unchanged,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def world_with(*messages: Fields) -> World:
+def world_with(*messages: Fields, rules: Rules = RULES) -> World:
     """One applied swap after the other; the last one is active, the one before it lingers."""
-    world = World()
+    world = World(rules)
     for message in messages:
         world.wait(6)
         swap_id = world.send(message)
@@ -395,6 +408,104 @@ def test_more_than_may_linger_retire_at_once() -> None:
     early = ledger.lingering[0].at
     assert swaps.linger_end(ledger, 1, RULES) == early
     assert swaps.linger_end(ledger, 2, RULES) == ledger.lingering[1].at + RULES.linger
+    rest(world)
+
+
+def pass_time(world: World, seconds: int, silent: int | None = None) -> None:
+    """All work and look around, except perhaps the driver of one generation."""
+    for _ in range(seconds // 5):
+        world.wait(5)
+        world.work(sorted(world.drivers).index(silent) if silent in world.drivers else -1)
+        for generation in sorted(set(world.drivers) - {silent}):
+            world.look(sorted(world.drivers).index(generation))
+        world.retire_silent()
+
+
+def lingering(world: World) -> list[int | None]:
+    return [entry.generation for entry in world.book.history.lingering]
+
+
+def test_more_are_kept_than_may_linger_each_for_its_own_time() -> None:
+    world = world_with(LEFT, INNER, NATURAL, {"joinType": "asof"}, rules=KEEPING)
+    pass_time(world, 40)
+    assert (lingering(world), set(world.drivers)) == ([1, 2, 3], {1, 2, 3, 4})
+    pass_time(world, 10)
+    assert lingering(world) == [2, 3]
+    ends = [swaps.linger_end(world.book.history, generation, KEEPING) for generation in (1, 2)]
+    assert ends == [None, world.book.history.lingering[0].at + timedelta(seconds=60)]
+    rest(world)
+
+
+def test_a_kept_generation_is_taken_back_by_the_driver_that_runs() -> None:
+    world = world_with(LEFT, INNER, rules=FOR_GOOD)
+    pass_time(world, 3600)
+    before = world.drivers[1]
+    swap_id = world.rollback()
+    advance(world)
+    assert (outcome(world, swap_id), world.book.row.generation, lingering(world)) == (Event.APPLIED, 1, [2])
+    assert world.drivers[1] is before
+    rest(world)
+
+
+def test_what_is_kept_for_good_ends_by_hand_and_nothing_else_does() -> None:
+    world = world_with(LEFT, INNER, NATURAL, rules=FOR_GOOD)
+    building = make_ready(world, LEFT)
+    with unchanged(world):
+        refused = [str(world.retire_one(generation)) for generation in (3, 4, 9)]
+    assert ["is active" in refused[0], building in refused[1], "there is no" in refused[2]] == [True] * 3
+    assert world.retire_one(1) is None
+    assert events_of(world, 1)[-1] is Event.RETIRED
+    with unchanged(world):
+        assert "retired already" in str(world.retire_one(1))
+    world.look(0)
+    assert (lingering(world), 1 in world.drivers) == ([2], False)
+    rest(world)
+
+
+def test_a_generation_that_is_asked_back_is_not_retired_by_hand() -> None:
+    world = world_with(LEFT, INNER, rules=FOR_GOOD)
+    refused: list[str | None] = []
+    swap_id = world.interleave(world.rollback, {(Point.AFTER, 1): [lambda: refused.append(world.retire_one(1))]})
+    assert swap_id in str(refused[0])
+    advance(world)
+    assert outcome(world, swap_id) is Event.APPLIED
+    rest(world)
+
+
+def test_a_kept_generation_that_stays_silent_is_retired_by_others() -> None:
+    world = world_with(LEFT, INNER, rules=FOR_GOOD)
+    pass_time(world, 300)
+    pass_time(world, 120, silent=1)
+    assert lingering(world) == [1]
+    pass_time(world, 60, silent=1)
+    assert lingering(world) == []
+    rest(world)
+
+
+def test_a_kept_generation_undoes_only_the_flip_to_one_that_was_never_proven() -> None:
+    for proven, is_undone in ((0, True), (10, False)):
+        world = world_with(LEFT, INNER, rules=FOR_GOOD)
+        pass_time(world, proven)
+        pass_time(world, 60, silent=2)
+        assert ("undo-m-2" in world.book.history.outcomes or bool(world.book.history.open_requests)) is is_undone
+        rest(world)
+
+
+def test_a_replaced_snapshot_is_not_kept() -> None:
+    world = world_with(LEFT, rules=FOR_GOOD)
+    world.backfill()
+    for _ in range(2):
+        world.build()
+    world.wait(6)
+    world.publish()
+    world.flip_snapshot()
+    world.settle()
+    assert lingering(world) == [1]
+    world.rollback()
+    advance(world)
+    assert (world.book.row.generation, lingering(world)) == (1, [2])
+    pass_time(world, 30)
+    assert lingering(world) == []
     rest(world)
 
 

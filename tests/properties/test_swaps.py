@@ -11,15 +11,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from switchyard import protocol, swaps
-from switchyard.swaps import Entry, Event
+from switchyard.swaps import Entry, Event, Rules
 from tests.properties.memory_book import Point
-from tests.properties.world import INNER, LEFT, NATURAL, RULES, WITHOUT_EFFECT, Pause, Plan, World, pick, unchanged
+from tests.properties.world import (
+    FOR_GOOD,
+    INNER,
+    KEEPING,
+    LEFT,
+    NATURAL,
+    RULES,
+    WITHOUT_EFFECT,
+    Pause,
+    Plan,
+    World,
+    pick,
+    unchanged,
+)
 
 REQUESTERS = ("ask", "ask", "rollback", "backfill", "publish")
 DRIVING = ("start", "restart", "work", "ready", "flip", "late_flip", "late_flip", "look", "look", "look")
-ENDING = ("die", "fail")
+ENDING = ("die", "fail", "retire_by_hand")
 BYSTANDING = ("settle", "settle", "settle", "retire_silent", "close", "build", "build", "flip_snapshot")
-NUMBERS = st.integers(0, 11)
+NUMBERS = st.integers(0, 12)
 PAUSES = st.tuples(st.sampled_from([Point.BEFORE, Point.BEFORE, Point.READ]), st.integers(1, 3))
 TURNS = st.tuples(PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVING, *ENDING, *BYSTANDING, "tick"]), NUMBERS)
 CRASHES = st.one_of(st.none(), st.none(), st.tuples(st.sampled_from([Point.BEFORE, Point.AFTER]), st.integers(1, 2)))
@@ -34,9 +47,12 @@ class SwapMachine(RuleBasedStateMachine):
         self.tried = 0
         """How many entries there were when something without effect was last tried: once for each state is enough."""
 
-    @initialize(rounds=st.sampled_from([0, 1, 2, 2, 3, 3, 3]))
-    def begin(self, rounds: int) -> None:
-        """Most stories begin with a generation that is active and others that linger or have retired."""
+    @initialize(
+        rounds=st.sampled_from([0, 1, 2, 2, 3, 3, 3]), rules=st.sampled_from([RULES, RULES, RULES, KEEPING, FOR_GOOD])
+    )
+    def begin(self, rounds: int, rules: Rules) -> None:
+        """Most stories begin with a generation that is active and others that linger, are kept or have retired."""
+        self.world = World(rules)
         for message in (LEFT, INNER, NATURAL)[:rounds]:
             self.world.send(message)
             self.world.go_round()
@@ -116,7 +132,7 @@ class SwapMachine(RuleBasedStateMachine):
             if entry.swapId in world.publications and entry.generation is not None:
                 world.publish_one(entry.swapId, entry.generation)
             if entry.swapId in book.history.outcomes:
-                assert not protocol.try_flip(book, entry.swapId, world.now, RULES)
+                assert not protocol.try_flip(book, entry.swapId, world.now, world.rules)
                 assert not any(protocol.note(book, Entry(entry.swapId, event)) for event in swaps.SETTLING)
                 protocol.give_up(book, entry.swapId, "too late", world.now)
 

@@ -19,6 +19,8 @@ from tests.properties.memory_book import Crash, EarlyReader, MemoryBook, Point, 
 
 T = TypeVar("T")
 RULES = Rules()
+KEEPING = Rules(is_keeping=True, keep=timedelta(seconds=60), stuck=timedelta(seconds=10))
+FOR_GOOD = replace(KEEPING, keep=None)
 TOPICS = {"users": 1, "users-2": 1, "accounts": 1, "control": 1}
 POLICY = control.Policy(Target("users", "accounts", "left"))
 Fields = Mapping[str, object]
@@ -37,6 +39,7 @@ MESSAGES: list[Fields] = [
     {},
     {"usersTopic": "users-2", **INNER, "deadlineSeconds": 30},
     {"usersTopic": "users-2", **NATURAL, "deadlineSeconds": 500},
+    {"start": "earliest"},
 ]
 WITHOUT_EFFECT: list[tuple[Fields, Event]] = [
     ({"usersTopic": "users-2", "joinType": "asof", "dryRun": True}, Event.PLANNED),
@@ -74,6 +77,7 @@ class Plan:
 
 @dataclass
 class World:
+    rules: Rules = RULES
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     drivers: dict[int, Driver] = field(default_factory=dict)
     seen: dict[int, datetime] = field(default_factory=dict)
@@ -89,6 +93,8 @@ class World:
     """How many entries there were when the row was last changed."""
     flipped: list[str] = field(default_factory=list)
     """The ids of all requests that have flipped, in order."""
+    by_hand: int | None = None
+    """The generation that a person is retiring."""
 
     def __post_init__(self) -> None:
         self.book = MemoryBook(lambda: self.now, self.pause, self.watch_entries, self.watch_row)
@@ -235,7 +241,7 @@ class World:
         within: timedelta | None = None,
     ) -> Request:
         return protocol.request(
-            self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=RULES, within=within
+            self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=self.rules, within=within
         )
 
     # Drivers and who starts them
@@ -281,7 +287,7 @@ class World:
         """Usually of the newest request; of any, because nobody may rely on who asks."""
         requests = self.book.ledger().requests
         older = number // 8
-        return bool(requests) and protocol.try_flip(self.book, pick(requests, -1 - older).swapId, self.now, RULES)
+        return bool(requests) and protocol.try_flip(self.book, pick(requests, -1 - older).swapId, self.now, self.rules)
 
     def late_flip(self, number: int) -> None:
         """By one who read the row and then the history, and comes to commit now: the row is still the same."""
@@ -289,7 +295,7 @@ class World:
         read = entries[: max(self.row_since, len(entries) - number // 3)]
         if requested(read):
             early = EarlyReader(self.book, Ledger(read))
-            protocol.try_flip(early, requested(read)[-1].swapId, read[-1].at, RULES)
+            protocol.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
 
     def advance(self, number: int = 0) -> None:
         """The next step towards the flip, whoever has to take it."""
@@ -313,12 +319,12 @@ class World:
             ledger, standing = self.book.ledger(), self.book.standing()
             if must_stop(ledger, driver):
                 self.drivers.pop(generation, None)
-            elif swaps.should_retire(ledger, standing, generation, self.now, RULES, self.seen.get):
-                if protocol.try_retire(self.book, generation, "its time is over", self.now, RULES, self.seen.get):
+            elif swaps.should_retire(ledger, standing, generation, self.now, self.rules, self.seen.get):
+                if protocol.try_retire(self.book, generation, "its time is over", self.now, self.rules, self.seen.get):
                     self.drivers.pop(generation, None)
             else:
                 since = driver.watched_since
-                protocol.undo_flip(self.book, generation, self.now, since, RULES, self.seen.get)
+                protocol.undo_flip(self.book, generation, self.now, since, self.rules, self.seen.get)
 
     def die(self, number: int) -> None:
         if self.drivers:
@@ -331,6 +337,20 @@ class World:
             self.given_up.add(wanted.swapId)
             self.drivers.pop(wanted.generation, None)
             protocol.give_up(self.book, wanted.swapId, "its driver failed", self.now)
+
+    def retire_by_hand(self, number: int) -> None:
+        """A person names any generation; what cannot be retired is refused."""
+        generations = self.book.ledger().generations
+        if generations:
+            self.retire_one(pick(generations, number))
+
+    def retire_one(self, generation: int) -> str | None:
+        # Another person may do the same in between.
+        interrupted, self.by_hand = self.by_hand, generation
+        try:
+            return protocol.retire_by_hand(self.book, generation, "by hand")
+        finally:
+            self.by_hand = interrupted
 
     def build(self, number: int = 0) -> None:
         """One step of the job of a build that is under way: it starts, and then has written all or cannot."""
@@ -355,12 +375,12 @@ class World:
         protocol.settle_due(self.book, self.now)
 
     def flip_snapshot(self, number: int = 0) -> None:
-        protocol.flip_snapshot(self.book, self.now, RULES)
+        protocol.flip_snapshot(self.book, self.now, self.rules)
 
     def retire_silent(self, number: int = 0) -> None:
         ledger, standing = self.book.ledger(), self.book.standing()
-        for generation in swaps.silent_lingerers(ledger, standing, self.now, RULES, self.seen.get):
-            protocol.try_retire(self.book, generation, "it was not heard of", self.now, RULES, self.seen.get)
+        for generation in swaps.silent_lingerers(ledger, standing, self.now, self.rules, self.seen.get):
+            protocol.try_retire(self.book, generation, "it was not heard of", self.now, self.rules, self.seen.get)
 
     def close(self, number: int = 0) -> None:
         ledger = self.book.ledger()
@@ -403,6 +423,13 @@ class World:
             assert self.book.row.generation not in snapshots_in(entries)
             assert swaps.first_swap_id(entry.swapId) == swaps.UNDO_PREFIX + self.flipped[-1]
             assert not open_ids(entries)
+            self.check_undone(entries, entry)
+
+    def check_undone(self, entries: list[Entry], entry: Entry) -> None:
+        """A kept generation does not undo a flip to one that has worked for longer than others linger."""
+        life, alive_at = life_of(entries, entry.generation), self.seen.get(self.book.row.generation or 0)
+        assert life is not None
+        assert not self.rules.is_keeping or alive_at is None or alive_at < life.at + self.rules.linger
 
     def check_applied(self, entries: list[Entry], entry: Entry) -> None:
         """One for every flip, in the order of the flips."""
@@ -443,7 +470,7 @@ class World:
         assert self.book.row.generation != entry.generation
 
     def check_retired(self, entries: list[Entry], entry: Entry) -> None:
-        """Replaced and not wanted, and its time is over; or a build that ended before its flip."""
+        """Replaced and not wanted, and its time is over or a person ends it; or a build that ended before its flip."""
         assert self.book.row.generation != entry.generation
         asked = [e for e in commands(entries) if e.generation == entry.generation]
         assert asked[-1].swapId in {e.swapId for e in entries if e.event in swaps.SETTLING}
@@ -453,9 +480,18 @@ class World:
             assert life is None or asked[-1].at > life.at
             return
         assert life.event is Event.LINGERING
+        assert entry.generation == self.by_hand or self.is_time_over(entries, life)
+
+    def is_time_over(self, entries: list[Entry], life: Entry) -> bool:
+        """What is kept has a longer time and is not counted, but ends when its driver is silent for very long."""
         newer = [e for e in entries if e.event is Event.LINGERING and e.at > life.at]
         still = [e for e in newer if life_of(entries, e.generation) is e]
-        assert self.now >= life.at + RULES.linger or len(still) >= RULES.max_lingering
+        if not self.rules.is_keeping or life.generation in snapshots_in(entries):
+            return self.now >= life.at + self.rules.linger or len(still) >= self.rules.max_lingering
+        heard_at = max(life.at, self.seen.get(life.generation or 0, life.at))
+        if self.now >= heard_at + self.rules.stuck + self.rules.ready_deadline:
+            return True
+        return self.rules.keep is not None and self.now >= life.at + self.rules.keep
 
     def watch_row(self, change: RowChange) -> None:
         before, after = change.before, change.after
@@ -483,7 +519,7 @@ class World:
         assert wanted.deadline is None or now <= wanted.deadline
         flips = [e for e in read if e.event is Event.APPLIED]
         if flips and not wanted.swapId.startswith((swaps.ROLLBACK_PREFIX, swaps.UNDO_PREFIX)):
-            assert now >= flips[-1].at + RULES.dwell
+            assert now >= flips[-1].at + self.rules.dwell
         assert wanted.swapId not in self.book.history.outcomes
         assert wanted.swapId not in self.flipped
         self.check_reopened(read, wanted)
@@ -516,7 +552,7 @@ class World:
         if row.flipped:
             active = ledger.requests[row.flipped - 1]
             assert (active.swapId, active.generation) == (self.flipped[-1], row.generation)
-        may = [r for r in ledger.requests if swaps.may_flip(ledger, row, r.swapId, self.now, RULES)]
+        may = [r for r in ledger.requests if swaps.may_flip(ledger, row, r.swapId, self.now, self.rules)]
         assert may in ([], [ledger.newest])
         for entry in ledger.outcomes.values():
             is_applied = entry.event is Event.APPLIED
@@ -525,13 +561,16 @@ class World:
     # Rest
 
     def come_to_rest(self) -> None:
-        """Everybody is healthy and comes by again and again, and time passes."""
+        """Everybody is healthy and comes by again and again, and time passes. What is kept for good, a person ends."""
         for _ in range(60):
             self.go_round()
             ledger, row = self.book.history, self.book.row
             is_settled = not ledger.open_requests and not any(map(ledger.is_open, ledger.builds.values()))
             if is_settled and not ledger.lingering and set(self.drivers) <= {row.generation}:
                 return
+            if self.rules.keep is None:
+                for generation in ledger.generations:
+                    self.retire_one(generation)
             self.wait(5)
         raise AssertionError(f"no rest: open {ledger.open_requests}, lingering {ledger.lingering}, {self.drivers}")
 

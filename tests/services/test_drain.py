@@ -24,12 +24,14 @@ from confluent_kafka.cimpl import NewTopic
 from deltalake import DeltaTable
 
 from switchyard import commands, drain, following, protocol, swaps
+from switchyard.accounting import account_for_commands
 from switchyard.commands import Answer, Desk
 from switchyard.control import parse_message
 from switchyard.drain import Round, run_round
 from switchyard.errors import SwitchyardError
 from switchyard.following import follow, send_swap
 from switchyard.generations import load_spec, remove_checkpoint
+from switchyard.kafka import opening
 from switchyard.kafka.control_topic import ControlRecord, ControlTopic, control_topic, in_order, publish
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import Layout
@@ -41,7 +43,9 @@ from switchyard.stories import describe
 from switchyard.swaps import Event, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
+from switchyard.tables.installation import installation_id
 from switchyard.tables.progress import Progress, report
+from tests.brokers import running_broker
 from tests.events import FIRST_MS
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -178,7 +182,7 @@ def kafka(broker: Broker) -> dict[str, str]:
     ensure_topics(properties, ["first"])
 
     def has_coordinator() -> bool:
-        with suppress(SwitchyardError), control_topic(properties, "first") as control:
+        with suppress(SwitchyardError), control_topic(properties, "first", "test") as control:
             control.read_waiting(lambda text: None)
             control.commit_ends()
             return True
@@ -231,6 +235,80 @@ on_both = pytest.mark.parametrize("yard", [1, 3], indirect=True, ids=["one parti
 def partitions_of(yard: Yard) -> int:
     with TopicReader(yard.topics.kafka) as reader:
         return len(reader.partitions(yard.control))
+
+
+# Installations and clusters
+
+
+def test_two_installations_on_one_control_topic_both_get_every_message(yard: Yard, tmp_path: Path) -> None:
+    """The second one is new on a broker that has seen messages before: it begins with the last valid one."""
+    yard.activate("first", joinType="asof")
+    contents: list[Content] = [{"joinType": "inner"}, {"usersTopic": yard.more_users}, b"{"]
+    ids = [yard.send(content) for content in contents]
+    yard.come_to_rest()
+    assert [yard.outcome(swap_id) for swap_id in ids] == [Event.SUPERSEDED, None, Event.REJECTED]
+
+    second = yard.but(root=str(tmp_path / "second"))
+    done = second.round()
+    assert [second.outcome(swap_id) for swap_id in ids] == [Event.SUPERSEDED, None, Event.REJECTED]
+    assert done.run is not None
+    assert done.run.conf["users_topic"] == yard.more_users
+    assert done.run.conf["join_type"] == "inner"
+    assert installation_id(second.layout) != installation_id(yard.layout)
+
+    last = yard.send({"joinType": "natural"})
+    for each in (second, yard):
+        each.come_to_rest()
+        assert each.outcome(last) is None, "one has taken the message of the other"
+        assert len(each.raw()) == 4
+
+
+def test_the_groups_have_the_prefix_that_the_cluster_allows(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "team-a.")
+    yard.send({"joinType": "inner"})
+    yard.round()
+    admin = AdminClient(yard.topics.kafka)
+    found = {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+    assert f"team-a.control-{installation_id(yard.layout)}" in found
+
+
+@pytest.fixture
+def control_kafka(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with running_broker(tmp_path / "control-broker") as broker:
+        yield {"bootstrap.servers": broker.bootstrap}
+
+
+def test_the_control_topic_may_be_on_another_cluster(yard: Yard, control_kafka: dict[str, str]) -> None:
+    """On the cluster of the data there is a topic of the same name, with a message that must not be taken."""
+    ensure_topics(control_kafka, [yard.control])
+    wait_for_topics(control_kafka, yard.control)
+    yard.send({"joinType": "natural", "id": "here"})
+    publish(control_kafka, yard.control, b'{"joinType": "inner", "id": "there"}', "cli:test")
+
+    def is_taken() -> bool:
+        with suppress(SwitchyardError):
+            run_round(yard.settings, yard.topics.kafka, control_kafka)
+            return yard.book.ledger().is_known("there")
+        return False
+
+    eventually(is_taken, 30)
+    assert yard.outcome("there") is None
+    assert not yard.book.ledger().is_known("here")
+    assert account_for_commands(yard.settings, control_kafka).is_clean
+    request = yard.book.ledger().find("there")
+    assert request is not None
+    assert request.target == yard.target("inner")
+
+
+def test_a_control_cluster_that_does_not_answer_is_one_sentence_and_changes_nothing(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "TIMEOUT_SECONDS", 1.0)
+    yard.round()
+    before = yard.versions()
+    with pytest.raises(SwitchyardError, match=rf"^cannot read the control topic {yard.control}: .* is the broker up"):
+        run_round(yard.settings, yard.topics.kafka, {"bootstrap.servers": "127.0.0.1:1"})
+    assert yard.versions() == before
 
 
 # Messages and rounds
@@ -770,7 +848,9 @@ def test_plans_count_the_records_of_each_start_and_change_nothing(yard: Yard) ->
         assert f"{records} records to read" in made.describe()
     other = plan(yard, usersTopic=yard.more_users, start="earliest")
     assert (other.usersPartitions, other.records) == (1, 1)
-    same = plan(yard, joinType="left", start="earliest")
+    again = plan(yard, joinType="left", start="earliest")
+    assert (again.would, again.generation, again.records) == ("swap", 2, 4)
+    same = plan(yard, joinType="left", start="latest")
     assert (same.would, same.generation, same.records, same.estimateSeconds) == ("refresh", 1, 0, 0.0)
     assert same.describe() == "nothing would change: it would be refreshed"
 

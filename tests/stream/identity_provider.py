@@ -1,4 +1,7 @@
-"""An OIDC provider for the tests: gives a signed token for a client id and its secret, and shows its public key."""
+"""An OIDC provider for the tests: gives a signed token for a client id and its secret, and shows its public key.
+
+As some providers do, it writes who the client is into `client_id` and into no other claim.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,14 @@ class IdentityProvider:
 
     def sign(self, scope: str) -> str:
         now = int(time.time())
-        claims = {"sub": self.client_id, "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 300, "scope": scope}
+        claims = {
+            "client_id": self.client_id,
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "iat": now,
+            "exp": now + 300,
+            "scope": scope,
+        }
         signed = f"{_encode({'alg': 'RS256', 'kid': 'one', 'typ': 'JWT'})}.{_encode(claims)}"
         signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
         return f"{signed}.{_base64(signature)}"

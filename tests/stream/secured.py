@@ -129,6 +129,7 @@ def _broker_settings(certificates: Path, provider: IdentityProvider) -> dict[str
             f"{LOGIN}.oauthbearer.OAuthBearerValidatorCallbackHandler"
         ),
         "listener.name.oauth.sasl.oauthbearer.jwks.endpoint.url": provider.keys_url,
+        "listener.name.oauth.sasl.oauthbearer.sub.claim.name": "client_id",
         "listener.name.oauth.sasl.oauthbearer.expected.audience": AUDIENCE,
         "listener.name.oauth.sasl.oauthbearer.expected.issuer": ISSUER,
         "listener.name.tls.ssl.client.auth": "required",
@@ -160,15 +161,21 @@ def _logins(
         wrong = {**named, "sasl.password": f"{CANARY}-wrong"}
         return Login({**named, "sasl.password": password}, wrong, named, password)
 
+    def by_jaas(login: Login) -> Login:
+        """The same as people have it for Java."""
+        return Login(_as_java(login.right), _as_java(login.wrong), _as_java(login.missing), login.secret)
+
     oidc = {
         **sasl,
         "bootstrap.servers": f"{loopback.HOST}:{ports['OAUTH']}",
-        "sasl.mechanisms": "OAUTHBEARER",
-        "sasl.oauthbearer.method": "oidc",
+        "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.client.id": provider.client_id,
+        "sasl.oauthbearer.sub.claim.name": "client_id",
         "sasl.oauthbearer.scope": "kafka.read kafka.write",
-        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,poolId=pool-2",
+        "sasl.oauthbearer.extensions.logicalCluster": "lkc-1",
+        "sasl.oauthbearer.extensions.identityPoolId": "pool-2",
         "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "ssl.endpoint.identification.algorithm": "HTTPS",
         "https.ca.location": str(certificates / "ca.crt"),
     }
     secret = "sasl.oauthbearer.client.secret"
@@ -178,6 +185,8 @@ def _logins(
     strange = Authority("nobody").issue("tls")
     return {
         "PLAIN": by_password("PLAIN", "plain", PLAIN_PASSWORD),
+        "PLAIN by JAAS": by_jaas(by_password("PLAIN", "plain", PLAIN_PASSWORD)),
+        "SCRAM-SHA-512 by JAAS": by_jaas(by_password("SCRAM-SHA-512", "scram", PASSWORD)),
         "SCRAM-SHA-256": by_password("SCRAM-SHA-256", "scram", PASSWORD),
         "SCRAM-SHA-512": by_password("SCRAM-SHA-512", "scram", PASSWORD),
         "OAUTHBEARER": Login({**oidc, secret: CLIENT_SECRET}, {**oidc, secret: f"{CANARY}-wrong"}, oidc, CLIENT_SECRET),
@@ -188,6 +197,19 @@ def _logins(
             KEY_PASSWORD,
         ),
     }
+
+
+def _as_java(login: dict[str, str]) -> dict[str, str]:
+    given = {name: value for name, value in login.items() if name not in ("sasl.username", "sasl.password")}
+    module = "plain.Plain" if given["sasl.mechanisms"] == "PLAIN" else "scram.Scram"
+    known = [name for name in ("username", "password") if f"sasl.{name}" in login]
+    options = " ".join(f'{name}="{_quote(login[f"sasl.{name}"])}"' for name in known)
+    given["sasl.mechanism"] = given.pop("sasl.mechanisms")
+    return given | {"sasl.jaas.config": f"{LOGIN}.{module}LoginModule required {options};"}
+
+
+def _quote(value: str) -> str:
+    return _escape(value).replace('"', '\\"')
 
 
 def _prepare(secured: Secured) -> None:

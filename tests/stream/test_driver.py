@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import urllib.request
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
-from switchyard.upkeep import keep_up
+from switchyard.upkeep import keep_up, retire_now
 from tests.events import FIRST_MS, draw_events
 from tests.spark_metrics import SPARK_METRICS
 from tests.stream.driver import FENCED, KILLED, STOPPED, ask, assert_clean, running_driver
@@ -145,6 +145,55 @@ def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
     assert [entry.swapId for entry in ready] == ["first", "second", "third"]
     assert all("equal the batch join" in entry.detail for entry in ready)
     assert_clean(spark, settings, 1)
+
+
+def test_kept_generations_go_on_and_are_taken_back_at_once_and_retire_in_time_or_by_hand(
+    spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
+) -> None:
+    """The first two are kept although none may linger: the first one for good, the second one for five seconds."""
+    layout = settings.layout
+    kept = {"SWITCHYARD_KEEP_GENERATIONS": "true", "SWITCHYARD_MAX_LINGER_GENERATIONS": "0"}
+    for_good, a_while = ({**kept, "SWITCHYARD_RETIRE_AFTER_SECONDS": seconds} for seconds in ("0", "5"))
+    topics.send(draw_events(seed=17, count=100))
+    ask(settings, topics, "first", "left", "earliest")
+    with running_driver(settings, topics, tmp_path, generation=1, join_type="left", environment=for_good) as first:
+        eventually(lambda: is_active(layout, 1))
+        ask(settings, topics, "second", "asof", "earliest")
+        with running_driver(settings, topics, tmp_path, generation=2, join_type="asof", environment=a_while) as second:
+            eventually(lambda: is_active(layout, 2))
+            topics.send(draw_events(seed=18, count=50))
+            eventually(lambda: first.has_read(150) and second.has_read(150))
+            with TopicReader(topics.kafka) as reader:
+                Desk(settings, reader).roll_back("rollback-a", "test")
+            eventually(lambda: is_active(layout, 1))
+            assert second.wait() == 0, second.tail()
+        ask(settings, topics, "third", "inner", "earliest")
+        with running_driver(settings, topics, tmp_path, generation=3, join_type="inner", environment=for_good) as third:
+            eventually(lambda: is_active(layout, 3))
+            topics.send(draw_events(seed=19, count=50))
+            eventually(lambda: first.has_read(200) and third.has_read(200))
+            retire_now(settings, DeltaBook(layout), 1, "no longer needed")
+            assert first.wait() == 0, first.tail()
+            third.ask_to_stop()
+            assert third.wait() == STOPPED
+    entries = DeltaBook(layout).ledger().entries
+    (ready,) = [entry for entry in entries if (entry.swapId, entry.event) == ("rollback-a", Event.READY)]
+    assert (ready.generation, ready.detail) == (1, "it was still running")
+    began, ended = [entry.at for entry in entries if entry.swapId == "second"][-2:]
+    assert events_of(layout, "second")[-2:] == [Event.LINGERING, Event.RETIRED]
+    assert ended - began >= timedelta(seconds=5)
+    last = entries[-1]
+    assert (last.swapId, last.event, last.detail) == ("rollback-a", Event.RETIRED, "no longer needed")
+    for generation in (1, 2, 3):
+        progress = newest_progress(layout, generation)
+        assert progress is not None
+        assert progress.attempt == 1
+        assert_clean(spark, settings, generation)
+
+
+def is_active(layout: Layout, generation: int) -> bool:
+    status = read_status(layout)
+    return status is not None and status.generation == generation
 
 
 def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_nothing(

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from switchyard.accounting import account_for_commands, account_for_records
 from switchyard.cli import main
 from switchyard.commands import Desk
 from switchyard.errors import AccessError, InputError, SwitchyardError
@@ -25,7 +26,8 @@ from switchyard.kafka.demo import produce_demo
 from switchyard.kafka.topics import TopicReader
 from switchyard.kafka.watching import assign_new, poll_newest
 from switchyard.layout import Layout
-from switchyard.settings import Settings
+from switchyard.local.kafka_settings import find_control_kafka, find_kafka
+from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import kafka_options
 from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
 from switchyard.swaps import Event
@@ -46,7 +48,7 @@ from tests.stream.secured import (
 from tests.topics import Topics
 from tests.waiting import eventually
 
-NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "SSL")
+NAMES = ("PLAIN", "PLAIN by JAAS", "SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-512 by JAAS", "OAUTHBEARER", "SSL")
 REFUSED = {"OAUTHBEARER": opening.NO_TOKEN, "SSL": opening.CLIENT_REFUSED}
 MISSING = {"OAUTHBEARER": "sasl.oauthbearer.client.secret"}
 each_login = pytest.mark.parametrize("name", NAMES)
@@ -59,12 +61,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def ask_for_topics(kafka: dict[str, str]) -> object:
-    with TopicReader(kafka) as reader:
+    with TopicReader(client_properties(kafka)) as reader:
         return reader.list_topics()
 
 
 def drain(kafka: dict[str, str], topic: str = CONTROL) -> list[bytes | None]:
-    with control_topic(kafka, topic) as control:
+    with control_topic(client_properties(kafka), topic, "test") as control:
         records = control.read_waiting(lambda text: None)
         control.commit_ends()
         return [record.value for record in records]
@@ -124,9 +126,18 @@ def test_a_missing_secret_is_one_sentence_that_names_it(secured: Secured, name: 
         assert str(refused.value) == opening.CLIENT_REFUSED
         return
     with pytest.raises(
-        InputError, match=rf"^the Kafka setting {MISSING.get(name, 'sasl.password')} is missing: {name}"
+        InputError,
+        match=rf"^the Kafka setting {MISSING.get(name, 'sasl.password')} is missing: {name.partition(' ')[0]}",
     ):
         client_properties(given)
+
+
+@pytest.mark.parametrize("claim", ["sub", "nobody"])
+def test_a_claim_that_the_token_lacks(secured: Secured, claim: str) -> None:
+    login = secured.logins["OAUTHBEARER"].right | {"sasl.oauthbearer.sub.claim.name": claim}
+    with pytest.raises(AccessError) as refused:
+        ask_for_topics(login)
+    assert str(refused.value) == opening.NO_CLAIM
 
 
 @pytest.mark.parametrize(
@@ -352,7 +363,7 @@ def test_the_secret_of_a_driver_is_in_its_properties_file_only(
 ) -> None:
     (tmp_path / "log4j2.properties").write_text(LOUD)
     loud = f"loud:{tmp_path / 'log4j2.properties'}"
-    login = secured.logins["SCRAM-SHA-512"]
+    login = secured.logins["SCRAM-SHA-512 by JAAS"]
     topics = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.right)
     topics.send(draw_events(seed=3, count=50))
     chosen = Settings(root=layout.root)
@@ -386,23 +397,38 @@ def test_the_bell_and_the_tasks_use_the_connection(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    login = secured.logins["SCRAM-SHA-256"]
-    connection = {"conn_type": "kafka", "extra": {**login.right, "group.id": "switchyard"}}
+    login = secured.logins["SCRAM-SHA-512 by JAAS"]
+    kafka = client_properties(login.right)
+    pasted = "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in login.right.items())
+    connection = {"conn_type": "kafka", "extra": {"properties": pasted, "group.id": "switchyard"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path / "root"))
     from airflow.sdk._shared.secrets_masker import redact
 
-    from switchyard.airflow.bell_stream import BellHook
-    from switchyard.airflow.connection import read_kafka
+    from switchyard.airflow.bell_stream import open_bell
+    from switchyard.airflow.connection import read_control_kafka, read_kafka
 
-    assert read_kafka() == login.right | {"group.id": "switchyard"}
-    assert CANARY not in str(redact(f"it says {PASSWORD} here"))
-    partition, offset = publish(login.right, CONTROL, b"{}", "cli:test")
-    consumer = BellHook(topics=[CONTROL], kafka_config_id="kafka_default").get_conn
+    assert read_kafka() == kafka | {"group.id": "switchyard"}
+    assert read_control_kafka() == read_kafka(), "without kafka_control the control topic is where the data is"
+    assert CANARY not in str(redact(f"it says {PASSWORD} here, and {pasted} there"))
+    partition, offset = publish(kafka, CONTROL, b"{}", "cli:test")
+    consumer = open_bell()
     try:
         assert len(assign_new(consumer, [CONTROL], set())) == 2
         eventually(lambda: (CONTROL, partition, offset) in poll_newest(consumer, 1), 20)
     finally:
         consumer.close()
+
+
+def test_another_connection_has_the_control_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    for name, address in (("DEFAULT", "data:1"), ("CONTROL", "control:1")):
+        connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": address}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_KAFKA_{name}", json.dumps(connection))
+    from switchyard.airflow.connection import read_control_kafka, read_kafka
+
+    assert read_control_kafka() == {"bootstrap.servers": "control:1"}
+    assert read_kafka() == {"bootstrap.servers": "data:1"}
 
 
 @pytest.fixture
@@ -418,11 +444,11 @@ def command(
 
 
 def right(secured: Secured) -> dict[str, str]:
-    return secured.logins["SCRAM-SHA-512"].right
+    return secured.logins["OAUTHBEARER"].right
 
 
 def wrong(secured: Secured) -> dict[str, str]:
-    return secured.logins["SCRAM-SHA-512"].wrong
+    return secured.logins["SCRAM-SHA-512 by JAAS"].wrong
 
 
 @pytest.mark.parametrize("command", [right], indirect=True)
@@ -435,10 +461,13 @@ def test_the_command_line_logs_in_with_the_file(
     assert main(["plan", "--users-topic", DESCRIBED]) == 2
     assert main(["demo", "--seconds", "0.1", "--json"]) == 0
     main(["health", "--json"])
+    assert account_for_records(load_settings(), find_kafka(load_settings())).is_clean
+    assert account_for_commands(load_settings(), find_control_kafka(load_settings())).is_clean
     main(["doctor"])
     said = capsys.readouterr()
     assert f"may not read the topic {DESCRIBED}" in said.err
     assert "users 2, accounts 2" in said.out
+    assert "answers, OAUTHBEARER" in said.out
     assert CANARY not in said.out + said.err
     assert find_canary(tmp_path) == [str(tmp_path / "login.properties")]
 

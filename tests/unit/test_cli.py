@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from switchyard.cli import _last_error, main
+from switchyard.cli import _last_error, build_parser, main
 from switchyard.layout import Layout
-from switchyard.swaps import Standing, Target
+from switchyard.local.state import supervisor_arguments
+from switchyard.local.up import wants_demo
+from switchyard.settings import Settings
+from switchyard.swaps import Entry, Event, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
+from switchyard.tables.progress import Progress, report
 
 
 @pytest.fixture
@@ -44,6 +49,42 @@ def test_tail_shows_the_status_row(root: Layout, capsys: pytest.CaptureFixture[s
     assert line.split()[:3] == ["1", "users", "accounts"]
 
 
+def test_status_is_for_people_and_its_json_for_programs(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    old, target = Target("users", "accounts", "left"), Target("people", "accounts", "inner")
+    moment = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+    book = DeltaBook(root, clock=lambda: moment)
+    for number in (1, 2):
+        ended = [
+            Entry(f"s{number}", Event.REQUESTED, number, old, deadline=moment),
+            Entry(f"s{number}", Event.APPLIED, number),
+            Entry(f"s{number}", Event.LINGERING, number),
+        ]
+        book.append(lambda _, ended=ended: ended)
+    book.append(lambda _: [Entry("s4", Event.REQUESTED, 4, target, deadline=moment)])
+    book.change(lambda _: Standing(3, old, moment, epoch=3))
+    report(root, Progress(3, 1, 7, moment, 1, 1.0, 10, 0, 5, 6, 7, 8, 0, 0, None, None))
+
+    assert main(["status"]) == 1
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["topics"] == "users, accounts"
+    assert shown["versions"] == "users 5, accounts 6, joined 7, rejects 8"
+    assert shown["lingering"] == "generations 1, 2"
+    assert re.fullmatch(r"generation 1 at \S+, generation 2 at \S+", shown["retires"])
+    assert shown["swapping"] == (
+        "to generation 4, people and accounts, inner join: REQUESTED, until 2026-01-01 12:30:00 (s4)"
+    )
+    assert (shown["backfilling"], shown["snapshot"], shown["warnings"]) == ("-", "-", "-")
+    assert shown["healthy"] == "no"
+    assert not [line for line in shown.values() if any(sign in line for sign in "[]{}'")]
+
+    assert main(["status", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["usersTopic"], document["accountsTopic"]) == ("users", "accounts")
+    assert document["versions"] == {"users": 5, "accounts": 6, "joined": 7, "rejects": 8}
+    assert (document["lingering"], document["backfilling"], document["healthy"]) == ([1, 2], [], False)
+    assert document["swapping"]["swapId"] == "s4"
+
+
 def test_log_lines_are_in_order(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     for second, text in ((2, "later"), (1, "sooner")):
         moment = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
@@ -67,6 +108,10 @@ def test_unknown_table_is_bad_input(root: Layout, capsys: pytest.CaptureFixture[
     ("arguments", "reason"),
     [
         (["swap", "--start", "soon"], "none of latest, earliest"),
+        (["swap", "--users-topic", "a,b"], "'a,b' is not a topic name that may be joined"),
+        (["swap", "--accounts-topic", "__consumer_offsets", "--wait"], "is not a topic name that may be joined"),
+        (["swap", "--users-topic", "a", "--accounts-topic", " a "], "cannot both come from the topic a;"),
+        (["swap", "--users-topic", "control"], "control is the control topic and cannot be joined"),
         (["swap", "--id", "x" * 201], "1 to 200 characters"),
         (["swap", "--id", "undo-x"], "may not begin with"),
         (["swap", "--id", "backfill-x"], "may not begin with"),
@@ -81,6 +126,15 @@ def test_a_bad_command_is_refused_before_it_is_sent(
 ) -> None:
     assert main(arguments) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_a_topic_outside_the_allow_list_is_refused_before_it_is_sent(
+    root: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_ALLOWED_TOPICS", "eu.*")
+    assert main(["swap", "--users-topic", "us.users"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, "the topic us.users is outside the allow-list (eu.*)" in printed.err) == ("", True)
 
 
 def test_a_broker_that_is_away_is_one_sentence(
@@ -115,6 +169,25 @@ def test_bad_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureF
         main(arguments)
     assert ended.value.code == 2
     assert "usage: switchyard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "arguments", "expected"),
+    [
+        (None, [], True),
+        (None, ["--no-demo"], False),
+        ("kafka:9092", [], False),
+        ("kafka:9092", ["--demo"], True),
+        ("kafka:9092", ["--no-demo"], False),
+    ],
+)
+def test_the_demo_writes_into_topics_of_another_broker_only_when_asked_to(
+    tmp_path: Path, bootstrap: str | None, arguments: list[str], expected: bool
+) -> None:
+    settings = Settings(root=str(tmp_path), kafka_bootstrap=bootstrap)
+    asked = build_parser().parse_args(["up", *arguments]).demo
+    assert wants_demo(settings, asked) is expected
+    assert ("--no-demo" in supervisor_arguments(settings.workspace, wants_demo(settings, asked))) is not expected
 
 
 def test_a_retention_that_is_too_short_is_refused(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:

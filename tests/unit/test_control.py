@@ -16,6 +16,7 @@ from switchyard.control import (
     Kind,
     Message,
     Policy,
+    check_named_topics,
     check_target,
     decide,
     normalise_join,
@@ -53,10 +54,6 @@ def decide_on(
         ({"usersTopic": None, "joinType": None, "start": None, "dryRun": None, "id": None}, Message()),
         ({"joinType": " INNER "}, Message(joinType="inner")),
         ({"joinType": "NaTuRaL"}, Message(joinType="natural")),
-        ({"joinType": "asof"}, Message(joinType="asof")),
-        ({"joinType": "left_outer"}, Message(joinType="left")),
-        ({"joinType": "Left_Outer"}, Message(joinType="left")),
-        ({"joinType": "leftouter"}, Message(joinType="left")),
         ({"start": " LATEST "}, Message(start="latest")),
         ({"start": "Earliest"}, Message(start="earliest")),
         ({"start": "resume"}, Message(start="resume")),
@@ -79,7 +76,26 @@ def test_fields_are_normalised(fields: dict[str, object], expected: Message) -> 
     assert parse(**fields) == expected
 
 
-@pytest.mark.parametrize("name", ["right", "left outer", "full", "1", "İnner", "left\u0000", "x" * 5000])
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        *[
+            (spelling, "left")
+            for spelling in ("left", "Left_Outer", "leftouter", "left outer", "LEFT JOIN", "left-outer")
+        ],
+        *[(spelling, "inner") for spelling in ("inner", "inner join", "InnerJoin", "inner_join", "join", " JOIN ")],
+        *[(spelling, "natural") for spelling in ("natural", "natural_join", "NATURAL JOIN", "naturalJoin")],
+        *[
+            (spelling, "asof")
+            for spelling in ("asof", "as-of", "as of", "AS_OF", "asof join", "as-of-join", "aj", "AJ")
+        ],
+    ],
+)
+def test_spellings_of_the_join_types(name: str, means: str) -> None:
+    assert parse(joinType=name) == Message(joinType=means)
+
+
+@pytest.mark.parametrize("name", ["right", "outer", "full", "1", "İnner", "as", "ajar", "joined", "x" * 5000])
 def test_an_unknown_join_means_left_and_a_warning(name: str) -> None:
     message = parse(joinType=name)
     assert message.joinType == "left"
@@ -374,6 +390,14 @@ def test_the_allow_list(allowed: tuple[str, ...], users: str, accounts: str, is_
         check_target(target, policy, TOPICS)
 
 
+def test_a_topic_that_is_not_named_is_not_checked_before_a_message_is_sent() -> None:
+    policy = Policy(ACTIVE, allowed_topics=("eu.*",))
+    check_named_topics(None, None, policy)
+    check_named_topics(None, "eu.accounts", policy)
+    with pytest.raises(InputError, match="the topic accounts is outside the allow-list"):
+        check_named_topics(None, "accounts", policy)
+
+
 def test_a_topic_outside_the_allow_list_is_not_looked_for() -> None:
     """Whoever may not name it does not learn whether it exists."""
     with pytest.raises(InputError, match="outside the allow-list"):
@@ -391,7 +415,10 @@ def test_what_is_already_wanted_is_checked_again() -> None:
     [
         ({}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
         ({"joinType": "LEFT"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
-        ({"start": "earliest"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({"start": "latest"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({"start": "resume"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({"start": "earliest"}, ACTIVE, ACTIVE, Kind.SWAP, ACTIVE),
+        ({"start": "2026-01-31"}, OTHER, ACTIVE, Kind.SWAP, OTHER),
         ({"joinType": "inner"}, ACTIVE, ACTIVE, Kind.SWAP, Target("users", "accounts", "inner")),
         ({"usersTopic": "users-2", "joinType": "inner"}, ACTIVE, ACTIVE, Kind.SWAP, OTHER),
         ({}, OTHER, ACTIVE, Kind.REFRESH, OTHER),

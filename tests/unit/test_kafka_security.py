@@ -45,6 +45,13 @@ def without(properties: dict[str, str], name: str) -> dict[str, str]:
     return {key: value for key, value in properties.items() if key != name}
 
 
+def assert_refused(properties: dict[str, str], name: str, why: str) -> None:
+    with pytest.raises(InputError, match=rf"^the Kafka setting {re.escape(name)} {re.escape(why)}") as refused:
+        client_properties(properties)
+    assert CANARY not in str(refused.value)
+    assert str(refused.value).endswith("(connection kafka_default)")
+
+
 @pytest.mark.parametrize(
     ("properties", "name", "why"),
     [
@@ -60,7 +67,6 @@ def without(properties: dict[str, str], name: str) -> dict[str, str]:
         ({**BROKER, "ssl.ca.pem": CANARY}, "ssl.ca.pem", "needs security.protocol to be SSL or SASL_SSL"),
         ({**TLS, "ssl.crl.location": CANARY}, "ssl.crl.location", "cannot be passed on to Spark's client"),
         ({**TLS, "ssl.cipher.suites": CANARY}, "ssl.cipher.suites", "cannot be passed on to Spark's client"),
-        ({**PLAIN, "sasl.jaas.config": CANARY}, "sasl.jaas.config", "cannot be passed on to Spark's client"),
         (
             {**TLS, "enable.ssl.certificate.verification": "false"},
             "enable.ssl.certificate.verification",
@@ -75,7 +81,8 @@ def without(properties: dict[str, str], name: str) -> dict[str, str]:
             "and ssl.key exclude each other",
         ),
         ({**TLS, METHOD: CANARY}, METHOD, "must be https or none"),
-        (without(OIDC, "sasl.oauthbearer.method"), "sasl.oauthbearer.method", "must be oidc"),
+        ({**OIDC, "sasl.oauthbearer.method": "default"}, "sasl.oauthbearer.method", "must be oidc"),
+        ({**OIDC, "sasl.oauthbearer.sub.claim.name": f"{CANARY} x"}, "sasl.oauthbearer.sub.claim.name", "must be the"),
         (without(OIDC, "sasl.oauthbearer.client.id"), "sasl.oauthbearer.client.id", "is missing: OAUTHBEARER needs"),
         (without(OIDC, "sasl.oauthbearer.client.secret"), "sasl.oauthbearer.client.secret", "is missing"),
         *[
@@ -105,10 +112,7 @@ def without(properties: dict[str, str], name: str) -> dict[str, str]:
 def test_what_does_not_work_is_one_sentence_with_the_name_and_without_the_value(
     properties: dict[str, str], name: str, why: str
 ) -> None:
-    with pytest.raises(InputError, match=rf"^the Kafka setting {re.escape(name)} {re.escape(why)}") as refused:
-        client_properties(properties)
-    assert CANARY not in str(refused.value)
-    assert str(refused.value).endswith("(connection kafka_default)")
+    assert_refused(properties, name, why)
 
 
 def test_names_and_cases_of_librdkafka_mean_the_same() -> None:

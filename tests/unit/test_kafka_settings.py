@@ -9,7 +9,7 @@ import pytest
 from switchyard.errors import InputError
 from switchyard.kafka.client import write_properties
 from switchyard.local.airflow import _stamp, airflow_environment
-from switchyard.local.kafka_settings import find_kafka
+from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
 
 LOGIN = {
@@ -72,3 +72,21 @@ def test_airflow_is_told_the_path_and_prepared_anew_when_the_file_changes(
     write_properties(file, {**LOGIN, "sasl.password": "hunter3!"})
     assert _stamp(settings) != before
     assert "SWITCHYARD_KAFKA_PROPERTIES" not in airflow_environment(settings_of(tmp_path), base={})
+
+
+def test_the_control_topic_is_where_the_data_is_unless_a_file_or_a_connection_says_otherwise(
+    tmp_path: Path, file: Path
+) -> None:
+    settings = settings_of(tmp_path, None)
+    assert find_control_kafka(settings) == find_kafka(settings)
+    elsewhere = settings.model_copy(update={"kafka_control_properties": file})
+    with pytest.raises(InputError, match=r"the connection kafka_control has no bootstrap\.servers"):
+        find_control_kafka(elsewhere)
+    write_properties(file, {**LOGIN, "bootstrap.servers": "c:1"})
+    assert find_control_kafka(elsewhere) == {"bootstrap.servers": "c:1", **LOGIN}
+    assert find_kafka(elsewhere) == {"bootstrap.servers": "127.0.0.1:1234"}
+    assert airflow_environment(elsewhere, base={})["SWITCHYARD_KAFKA_CONTROL_PROPERTIES"] == str(file)
+    assert _stamp(elsewhere) != _stamp(settings)
+    write_properties(file, {**LOGIN, "bootstrap.servers": "c:1", "sasl.mechanisms": "hunter2"})
+    with pytest.raises(InputError, match=r"\(connection kafka_control\)$"):
+        find_control_kafka(elsewhere)

@@ -29,6 +29,7 @@ from switchyard.tables.progress import Progress, report
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
 from switchyard.web.changes import Changes, format_position, parse_position
+from switchyard.web.cutting import MOST_CHARACTERS
 from switchyard.web.live import LiveTables
 from switchyard.web.queries import WINDOW_ROWS
 from switchyard.web.sight import Sight
@@ -127,6 +128,13 @@ def test_a_command_that_cannot_be_meant_is_refused_before_the_broker_is_asked(cl
     assert (late.status_code, late.json()["detail"][:44]) == (400, "deadlineSeconds must be a number above 0 and")
     answer = client.post("/api/v1/swap", json={"start": "whenever"}, headers={"Sec-Fetch-Site": "same-origin"})
     assert (answer.status_code, "whenever" in answer.json()["detail"]) == (400, True)
+    for topics, sentence in (
+        ({"usersTopic": "a,b"}, "'a,b' is not a topic name that may be joined"),
+        ({"usersTopic": "a", "accountsTopic": "a"}, "users and accounts cannot both come from the topic a"),
+        ({"accountsTopic": "control"}, "control is the control topic and cannot be joined"),
+    ):
+        answer = client.post("/api/v1/swap", json=topics, headers={"Sec-Fetch-Site": "same-origin"})
+        assert (answer.status_code, answer.json()["detail"].startswith(sentence)) == (400, True)
 
 
 def test_a_page_of_rows_has_all_columns(client: TestClient) -> None:
@@ -148,11 +156,44 @@ def test_addresses_are_masked_for_who_may_not_see_them(client: TestClient, maske
     assert masked.get("/api/v1/tables/final_ui?quick=person29").json()["total"] == 0
 
 
+def keep_messages(layout: Layout, *values: str | None) -> None:
+    where = {"topic": "control", "partition": 0}
+    rows = [
+        where | {"offset": offset, "ts": START + timedelta(seconds=offset), "value": value}
+        for offset, value in enumerate(values)
+    ]
+    store.append_rows(layout, "control_raw", rows)
+
+
+def test_a_control_message_is_shown_as_it_came_masked_and_cut(
+    client: TestClient, masked: TestClient, layout: Layout
+) -> None:
+    url = "/api/v1/tables/control_raw"
+    long = "x" * (MOST_CHARACTERS - 3) + "ada@example.org" + "y" * 70_000
+    keep_messages(layout, '{"usersTopic": "ada@example.org"}', None, "<script>{nonsense", long)
+    cut = f"{long[:MOST_CHARACTERS]}… ({len(long)} characters)"
+    shown = [row["value"] for row in client.get(url).json()["rows"]]
+    assert shown == [cut, "<script>{nonsense", None, '{"usersTopic": "ada@example.org"}']
+    hidden = masked.get(url)
+    assert [row["offset"] for row in hidden.json()["rows"]] == [3, 2, 1, 0]
+    assert [row["value"] for row in hidden.json()["rows"]][1:] == ["<script>{nonsense", None, '{"usersTopic": "a…@…"}']
+    assert "ada" not in hidden.text
+    assert masked.get(f"{url}?sort=value").status_code == 400
+    assert masked.get(f"{url}?filter=value:startsWith:x").status_code == 400
+    assert masked.get(f"{url}?quick=ada").json()["total"] == 0
+
+
+def test_the_status_row_is_a_table_of_the_page(client: TestClient) -> None:
+    page = client.get("/api/v1/tables/orchestrator_status").json()
+    assert [(row["generation"], row["joinType"], row["state"]) for row in page["rows"]] == [(1, "left", "ACTIVE")]
+
+
 def test_only_known_names_are_read(client: TestClient) -> None:
     for name in ("joined", "secrets", "..%2Fsecrets", "final_ui'--"):
         assert client.get(f"/api/v1/tables/{name}").status_code == 404
     names = [table["name"] for table in client.get("/api/v1/tables").json()]
-    assert {"users_ui", "accounts_ui", "final_ui", "orchestrator_status", "orchestrator_logs"} <= set(names)
+    prototype = {"users_ui", "accounts_ui", "final_ui", "orchestrator_status", "orchestrator_logs", "control_raw"}
+    assert prototype <= set(names)
     for name in names:
         assert client.get(f"/api/v1/tables/{name}").status_code == 200, name
 
@@ -310,6 +351,23 @@ def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) 
     assert "p…@…" in second
     lines = [line for line in second.splitlines() if line.startswith("data: ")]
     assert all(isinstance(json.loads(line.removeprefix("data: ")), dict) for line in lines)
+
+
+def test_a_new_control_message_comes_with_the_stream_masked_and_cut(reader: Any, layout: Layout) -> None:
+    sight = Sight(Settings(root=layout.root))
+
+    async def follow() -> str:
+        stream = stream_changes(sight, VIEWERS["viewer"], None, [])
+        await anext(stream)
+        keep_messages(layout, '{"id": "ada@example.org"}', "x " * 35_000)
+        return await anext(stream)
+
+    part = asyncio.run(follow())
+    assert "event: control" in part
+    assert "ada" not in part
+    data = next(line for line in part.splitlines() if line.startswith("data: "))
+    values = [row["value"] for row in json.loads(data.removeprefix("data: "))["rows"]]
+    assert values == ['{"id": "a…@…"}', "x " * (MOST_CHARACTERS // 2) + "… (70000 characters)"]
 
 
 def test_a_stream_ends_so_that_the_login_is_checked_again(reader: Any, layout: Layout) -> None:

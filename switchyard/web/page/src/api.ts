@@ -19,6 +19,7 @@ export type Status = {
   warnings?: string[];
   heartbeatAgeSeconds?: number | null;
   lingering?: number[];
+  retires?: { generation: number; at: string | null }[];
   swapping?: Build | null;
 };
 

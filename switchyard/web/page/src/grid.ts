@@ -158,9 +158,10 @@ export class LiveGrid {
     this.note.textContent = total > this.window ? `first ${shown} of ${total.toLocaleString("en")} rows` : `${shown} ${total === 1 ? "row" : "rows"}`;
   }
 
+  // Rejects and control messages come from several topics, and a topic that was created again has the same offsets.
   private identify(row: Row): string {
     const places = this.columns.filter((column) => /(partition|offset)$/i.test(column.name));
-    const key = places.length ? ["generation", ...places.map((column) => column.name)] : this.columns.map((column) => column.name);
+    const key = places.length ? ["generation", "topic", "ts", ...places.map((column) => column.name)] : this.columns.map((column) => column.name);
     return key.map((name) => row[name] ?? "").join("|");
   }
 }

@@ -11,6 +11,8 @@ import { followTheme } from "./theme";
 import { drawTimeline, redrawTimeline } from "./timeline";
 
 const LIVE = ["final_ui", "users_ui", "accounts_ui", "rejects_ui"];
+const SMALL = ["swap_history", "orchestrator_status", "control_raw"];
+const HEIGHTS: Record<string, number> = { orchestrator_status: 150, control_raw: 240, rejects_ui: 240 };
 const LOG_LINES = 500;
 const STATES = {
   live: "live",
@@ -34,7 +36,8 @@ function showStatus(status: Status): void {
   ];
   status.warnings?.forEach((warning) => facts.push(["warning", warning, "bad"]));
   if (status.swapping) facts.push(["swap", `building generation ${status.swapping.generation}: ${status.swapping.event.toLowerCase()}`]);
-  if (status.lingering?.length) facts.push(["lingering", status.lingering.join(", ")]);
+  const lingering = status.retires?.map(({ generation, at }) => `${generation} ${at === null ? "for good" : `until ${clock(at)}`}`);
+  if (lingering?.length) facts.push(["lingering", lingering.join(", ")]);
   byId("facts").replaceChildren(
     ...facts.map(([name, value, tone]) => make("span", { class: "fact", "data-fact": name }, make("small", {}, name), make("b", { class: tone ?? "" }, value))),
   );
@@ -61,7 +64,7 @@ async function start(): Promise<void> {
   const [me, tables] = await Promise.all([ask<Me>("me"), ask<{ name: string; columns: Column[] }[]>("tables")]);
   const columns = (name: string) => tables.find((table) => table.name === name)?.columns ?? [];
   const grids = new Map(
-    [...LIVE, "swap_history"].map((name) => [name, new LiveGrid(byId(name), name, columns(name), me.seesAddresses, name === "rejects_ui" ? 240 : 330)]),
+    [...LIVE, ...SMALL].map((name) => [name, new LiveGrid(byId(name), name, columns(name), me.seesAddresses, HEIGHTS[name])]),
   );
   const control = new Control(byId("control"), me);
   let history: Row[] = [];
@@ -81,7 +84,7 @@ async function start(): Promise<void> {
     byId("connection").className = state;
   });
   stream.on("status", (status: Status & { rows?: Row[] }) => {
-    if (status.rows) return;
+    if (status.rows) return grids.get("orchestrator_status")?.changed();
     showStatus(status);
     control.show(status);
     if (status.generation !== generation) void flip(status.generation);
@@ -94,6 +97,7 @@ async function start(): Promise<void> {
     drawTimeline(byId("timeline"), history);
     grids.get("swap_history")?.changed();
   });
+  stream.on("control", () => grids.get("control_raw")?.changed());
   stream.on("reset", () => void load());
 
   async function flip(to: number | undefined): Promise<void> {

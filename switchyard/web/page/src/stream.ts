@@ -2,7 +2,7 @@
 import { ApiError, Me, ask } from "./api";
 
 export type Listener = (data: any) => void;
-const KINDS = ["status", "history", "logs", "progress", "tables", "reset", "trouble"];
+const KINDS = ["status", "history", "logs", "control", "progress", "tables", "reset", "trouble"];
 const SILENT_MS = 15_000;
 const RETRY_MS = 2_000;
 

@@ -1,0 +1,189 @@
+"""Kafka settings as people have them: the spellings of the Java client and of librdkafka, made one.
+
+Both clients have settings that the other does not know, or spells another way. Here each gets the name, and the way to
+write its value, that `security` checks and translates: that of librdkafka. Pure. An error names a setting, never its
+value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from switchyard.errors import InputError
+
+OIDC = "sasl.oauthbearer"
+EXTENSIONS = f"{OIDC}.extensions"
+JAAS = "sasl.jaas.config"
+METHOD = "ssl.endpoint.identification.algorithm"
+HANDLER = "sasl.login.callback.handler.class"
+
+_OTHER_NAMES = {
+    "sasl.mechanism": "sasl.mechanisms",
+    f"{OIDC}.client.credentials.client.id": f"{OIDC}.client.id",
+    f"{OIDC}.client.credentials.client.secret": f"{OIDC}.client.secret",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+# Spark and librdkafka read bytes, whatever a consumer or a producer of somebody's own does with them.
+_NOT_OURS = re.compile(r"(key|value)\.(de)?serializer")
+_EXTENSION = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\t\x20-\x2b\x2d-\x7e]+")
+_MECHANISM_OF_MODULE = {"PlainLoginModule": "PLAIN", "ScramLoginModule": None, "OAuthBearerLoginModule": "OAUTHBEARER"}
+_JAAS_NAMES = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "clientId": f"{OIDC}.client.id",
+    "clientSecret": f"{OIDC}.client.secret",
+    "scope": f"{OIDC}.scope",
+}
+_TOKEN = re.compile(r"""\s*(?:"((?:[^"\\\n\r]|\\.)*)"|'((?:[^'\\\n\r]|\\.)*)'|([^\s"'=;]+)|([=;]))""")
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
+
+
+class JaasError(ValueError):
+    """Says what is wrong with a JAAS text, without a word of it."""
+
+
+def normalise(properties: Mapping[str, str]) -> dict[str, str]:
+    """One name and one way to write it for what the two clients take in several."""
+    known = {name: value for name, value in properties.items() if not _NOT_OURS.fullmatch(name)}
+    for other, name in _OTHER_NAMES.items():
+        _rename(known, other, name)
+    for name in ("security.protocol", "sasl.mechanisms"):
+        if name in known:
+            known[name] = known[name].strip().upper()
+    if METHOD in known:
+        # Java says it with an empty text.
+        known[METHOD] = known[METHOD].strip().lower() or "none"
+    _take_login(known)
+    _take_extensions(known)
+    _take_stores(known)
+    if known.get("sasl.mechanisms") == "OAUTHBEARER":
+        known.setdefault(f"{OIDC}.method", "oidc")
+        known[f"{OIDC}.method"] = known[f"{OIDC}.method"].strip().lower()
+    return known
+
+
+def _rename(known: dict[str, str], other: str, name: str) -> None:
+    if other not in known:
+        return
+    value = known.pop(other)
+    if known.setdefault(name, value) != value:
+        raise wrong(other, f"and {name} say different things: keep one")
+
+
+def _take_login(known: dict[str, str]) -> None:
+    """What Java writes as one text: the login module and its options."""
+    if known.get(HANDLER, "").endswith(".OAuthBearerLoginCallbackHandler"):
+        del known[HANDLER]
+    if JAAS not in known:
+        return
+    try:
+        module, options = parse_jaas(known.pop(JAAS))
+    except JaasError as error:
+        raise wrong(JAAS, f"cannot be read: {error}") from None
+    if module not in _MECHANISM_OF_MODULE:
+        raise wrong(JAAS, f"must name one of {', '.join(_MECHANISM_OF_MODULE)}")
+    if mechanism := _MECHANISM_OF_MODULE[module]:
+        known.setdefault("sasl.mechanisms", mechanism)
+    fits = {"PlainLoginModule": ("PLAIN",), "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512")}
+    if known.get("sasl.mechanisms") not in fits.get(module, ("OAUTHBEARER",)):
+        raise wrong(JAAS, "has a login module that does not fit sasl.mechanism: change one of them")
+    for option, value in options.items():
+        name = _JAAS_NAMES.get(option)
+        if option.startswith("extension_"):
+            name = f"{EXTENSIONS}.{option.removeprefix('extension_')}"
+        elif option.startswith("ssl."):
+            name = _https_name(option, options)
+        if name is None:
+            raise wrong(JAAS, f"has the option {option[:40]}, which cannot be passed on to librdkafka: remove it")
+        if name and value and known.setdefault(name, value) != value:
+            raise wrong(JAAS, f"and {name} say different things: keep one")
+
+
+def _https_name(option: str, options: Mapping[str, str]) -> str | None:
+    """Of the token endpoint; PEM only. Empty for what goes without saying."""
+    if options.get("ssl.truststore.type", "").upper() != "PEM":
+        return None
+    names = {"ssl.truststore.location": "https.ca.location", "ssl.truststore.certificates": "https.ca.pem"}
+    return "" if option == "ssl.truststore.type" else names.get(option)
+
+
+def _take_extensions(known: dict[str, str]) -> None:
+    """`extensions.<name>` for each of them becomes one list, as librdkafka wants it."""
+    pairs = [known[EXTENSIONS]] if known.get(EXTENSIONS) else []
+    for name in sorted(name for name in known if name.startswith(f"{EXTENSIONS}.")):
+        key, value = name.removeprefix(f"{EXTENSIONS}."), known.pop(name).strip()
+        if not _EXTENSION.fullmatch(key):
+            raise wrong(name, "must end with a name of letters only")
+        if not _EXTENSION_VALUE.fullmatch(value):
+            raise wrong(name, "must have a value of ASCII characters without a comma")
+        pairs.append(f"{key}={value}")
+    if pairs:
+        known[EXTENSIONS] = ",".join(pairs)
+
+
+def _take_stores(known: dict[str, str]) -> None:
+    """Java's stores of certificates, where librdkafka can read them: PEM, and PKCS#12 for a client's own."""
+    kind = known.pop("ssl.truststore.type", "").strip().upper()
+    if "ssl.truststore.location" in known:
+        if kind != "PEM":
+            raise wrong(
+                "ssl.truststore.location",
+                "must be a PEM file, with ssl.truststore.type=PEM: librdkafka reads no other; "
+                "`keytool -list -rfc -keystore FILE` writes one",
+            )
+        _rename(known, "ssl.truststore.location", "ssl.ca.location")
+        known.pop("ssl.truststore.password", None)
+    kind = known.pop("ssl.keystore.type", "PKCS12").strip().upper()
+    if kind == "PEM":
+        if location := known.pop("ssl.keystore.location", None):
+            known |= {"ssl.certificate.location": location, "ssl.key.location": location}
+        known.pop("ssl.keystore.password", None)
+    elif kind != "PKCS12":
+        raise wrong(
+            "ssl.keystore.type",
+            "must be PKCS12 or PEM: librdkafka reads no other; "
+            "`keytool -importkeystore -deststoretype PKCS12` makes one of yours",
+        )
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """The short name of the login module and its options, as Java's own parser reads them."""
+    tokens = list(_tokens(text))
+    if len(tokens) < 3 or tokens[-1] != (";", False) or tokens[1][0].lower() not in ("required", "requisite"):
+        raise JaasError('it must be of the form `<LoginModule> required name="value" …;`')
+    options: dict[str, str] = {}
+    middle = tokens[2:-1]
+    for place in range(0, len(middle), 3):
+        name, equals, value = [*middle[place : place + 3], *[("", False)] * 3][:3]
+        if equals != ("=", False) or name[0] in ("", "=", ";") or value in (("", False), ("=", False), (";", False)):
+            raise JaasError(f'its option number {place // 3 + 1} is not of the form name="value"')
+        options[name[0]] = value[0]
+    return tokens[0][0].rpartition(".")[2], options
+
+
+def _tokens(text: str) -> Iterator[tuple[str, bool]]:
+    """Each with whether it was quoted."""
+    place, end = 0, len(text.rstrip())
+    while place < end:
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise JaasError("a quotation in it does not end")
+        place = found.end()
+        quoted = next((part for part in found.groups()[:2] if part is not None), None)
+        yield (found[3] or found[4], False) if quoted is None else (_unescape(quoted), True)
+
+
+def _unescape(text: str) -> str:
+    def meaning(found: re.Match[str]) -> str:
+        return chr(int(found[1], 8)) if found[1][0] in "01234567" else _MEANING.get(found[1], found[1])
+
+    return _ESCAPE.sub(meaning, text)
+
+
+def wrong(name: str, why: str) -> InputError:
+    return InputError(f"the Kafka setting {name} {why} (connection kafka_default)")

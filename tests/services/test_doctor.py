@@ -1,0 +1,72 @@
+"""What the doctor says about real brokers: a real login, the topics that are read now, the control topic."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from switchyard import protocol
+from switchyard.commands import Desk
+from switchyard.control import Message
+from switchyard.kafka.client import write_properties
+from switchyard.kafka.topics import TopicReader, ensure_topics
+from switchyard.local.doctor import Finding, examine
+from switchyard.settings import Settings
+from switchyard.swaps import Event
+from tests.topics import Topics
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def settings(topics: Topics, tmp_path: Path) -> Settings:
+    """The settings name topics that do not exist."""
+    return Settings(
+        root=str(tmp_path / "root"),
+        kafka_bootstrap=topics.bootstrap,
+        users_topic="nowhere-users",
+        accounts_topic="nowhere-accounts",
+        control_topic=f"control-{topics.users}",
+    )
+
+
+def findings(settings: Settings) -> dict[str, Finding]:
+    return {finding.check: finding for finding in examine(settings)}
+
+
+def activate(settings: Settings, topics: Topics) -> None:
+    """What a driver writes until its flip."""
+    with TopicReader(topics.kafka) as reader:
+        desk = Desk(settings, reader)
+        desk.take(Message(topics.users, topics.accounts), "first", "test")
+    request = desk.book.ledger().find("first")
+    assert request is not None
+    for event in (Event.STARTING, Event.READY):
+        protocol.note(desk.book, request.entry(event))
+    assert protocol.try_flip(desk.book, "first", datetime.now(UTC), settings.rules)
+
+
+def test_the_active_topics_are_looked_at_and_not_those_of_the_settings(settings: Settings, topics: Topics) -> None:
+    found = findings(settings)
+    assert found["kafka login"].ok
+    assert f"{topics.bootstrap} answers, PLAINTEXT" in found["kafka login"].finding
+    assert found["topics"].finding == "the topic nowhere-users does not exist on the broker; create it or name another"
+    assert found["topics"].remedy == "create it or name another"
+    activate(settings, topics)
+    found = findings(settings)
+    assert found["topics"].ok
+    assert found["topics"].finding == f"can be read, partitions: {topics.users} 2, {topics.accounts} 2"
+
+
+def test_the_control_topic_is_looked_at_where_it_is(settings: Settings, topics: Topics, tmp_path: Path) -> None:
+    missing = findings(settings)["control topic"]
+    assert (missing.ok, missing.remedy) == (False, "create it or name another")
+    ensure_topics(topics.kafka, [settings.control_topic])
+    eventually(lambda: findings(settings)["control topic"].ok, 30)
+    write_properties(tmp_path / "control.properties", {"bootstrap.servers": "127.0.0.1:1"})
+    elsewhere = settings.model_copy(update={"kafka_control_properties": tmp_path / "control.properties"})
+    found = findings(elsewhere)
+    assert found["kafka login"].ok
+    assert not found["control topic"].ok
+    assert found["control topic"].finding.startswith("no broker answers at 127.0.0.1:1")

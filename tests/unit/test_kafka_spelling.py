@@ -1,0 +1,194 @@
+"""Kafka settings as people paste them: Java's spelling, JAAS texts, extensions one by one, whole properties files."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchyard.errors import InputError
+from switchyard.kafka.client import client_properties, parse_properties, to_java
+from switchyard.kafka.security import java_security
+from switchyard.kafka.spelling import JAAS, parse_jaas
+from tests.unit.test_kafka_security import CANARY, assert_refused
+
+BROKER = {"bootstrap.servers": "b:9093"}
+MODULES = "org.apache.kafka.common.security"
+PLAIN = f"""\
+bootstrap.servers=b:9093
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config={MODULES}.plain.PlainLoginModule required username="me" password="{CANARY}";
+"""
+SCRAM = f"""\
+# as in the broker's own documents
+bootstrap.servers=b:9093
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config={MODULES}.scram.ScramLoginModule required \\
+  username="me" \\
+  password="{CANARY}";
+"""
+OIDC = f"""\
+bootstrap.servers=b:9093
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.token.endpoint.url=https://login.example.org/oauth2/token
+sasl.oauthbearer.client.id=me
+sasl.oauthbearer.client.secret={CANARY}
+sasl.oauthbearer.sub.claim.name=client_id
+sasl.oauthbearer.scope=kafka
+sasl.oauthbearer.extensions.logicalCluster=lkc-1
+sasl.oauthbearer.extensions.identityPoolId=pool-2
+ssl.endpoint.identification.algorithm=HTTPS
+"""
+LOGIN = {**BROKER, "security.protocol": "SASL_SSL", "sasl.username": "me", "sasl.password": CANARY}
+TOKEN = {
+    **BROKER,
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/oauth2/token",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": CANARY,
+    "sasl.oauthbearer.sub.claim.name": "client_id",
+    "sasl.oauthbearer.scope": "kafka",
+    "sasl.oauthbearer.extensions": "identityPoolId=pool-2,logicalCluster=lkc-1",
+    "ssl.endpoint.identification.algorithm": "https",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PLAIN, LOGIN | {"sasl.mechanisms": "PLAIN"}),
+        (SCRAM, LOGIN | {"sasl.mechanisms": "SCRAM-SHA-512"}),
+        (OIDC, TOKEN),
+        (f"{OIDC}sasl.oauthbearer.method=OIDC\n", TOKEN),
+        (OIDC.replace("HTTPS", "https").replace("\n", "\r\n"), TOKEN),
+        (OIDC.replace("oauthbearer.client.", "oauthbearer.client.credentials.client."), TOKEN),
+        (f"{PLAIN}key.deserializer=a.b.C\nvalue.serializer : a.b.D\n", LOGIN | {"sasl.mechanisms": "PLAIN"}),
+        (PLAIN.replace("sasl.mechanism=PLAIN\n", ""), LOGIN | {"sasl.mechanisms": "PLAIN"}),
+    ],
+)
+def test_what_is_pasted_is_the_same_in_every_place(text: str, expected: dict[str, str]) -> None:
+    single = parse_properties(text, "a file")
+    assert client_properties(single) == expected
+    assert client_properties({"properties": text}) == expected
+    assert client_properties({"properties": text, "group.id": "g"}) == expected | {"group.id": "g"}
+    # What was made one spelling stays as it is, and Java gets the same from both.
+    assert client_properties(expected) == expected
+    assert to_java(single) == to_java(expected)
+
+
+def test_a_single_setting_counts_more_than_the_pasted_text() -> None:
+    assert client_properties({"properties": PLAIN, "bootstrap.servers": "c:1"})["bootstrap.servers"] == "c:1"
+
+
+def test_java_gets_the_claim_and_the_extensions() -> None:
+    java = to_java(client_properties({"properties": OIDC}))
+    assert java["sasl.oauthbearer.sub.claim.name"] == "client_id"
+    assert 'extension_identityPoolId="pool-2" extension_logicalCluster="lkc-1"' in java[JAAS]
+
+
+def test_what_is_written_for_java_is_read_again() -> None:
+    assert client_properties(BROKER | java_security(TOKEN)) == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("module", "mechanism"),
+    [
+        (f"{MODULES}.plain.PlainLoginModule", "PLAIN"),
+        (f"kafkashaded.{MODULES}.plain.PlainLoginModule", "PLAIN"),
+        (f"{MODULES}.scram.ScramLoginModule", "SCRAM-SHA-256"),
+    ],
+)
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_login_modules_and_quotes(module: str, mechanism: str, quote: str) -> None:
+    text = f"{module} Required\n username={quote}me{quote}  password = {quote}{CANARY}{quote} ;"
+    given = {**BROKER, "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, JAAS: text}
+    assert client_properties(given) == LOGIN | {"sasl.mechanisms": mechanism}
+
+
+JAAS_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@given(user=JAAS_TEXT, password=JAAS_TEXT)
+def test_any_login_comes_back_from_its_jaas_text(user: str, password: str) -> None:
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "PLAIN"}
+    java = java_security({**login, "sasl.username": user, "sasl.password": password})
+    assert parse_jaas(java[JAAS]) == ("PlainLoginModule", {"username": user, "password": password})
+
+
+GIVEN = {**BROKER, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+EXTENSION = "sasl.oauthbearer.extensions"
+
+
+@pytest.mark.parametrize(
+    ("properties", "name", "why"),
+    [
+        ({**GIVEN, JAAS: CANARY}, JAAS, "cannot be read: it must be of the form"),
+        ({**GIVEN, JAAS: f'x.PlainLoginModule required username="{CANARY}'}, JAAS, "cannot be read: a quotation"),
+        ({**GIVEN, JAAS: f'x.PlainLoginModule required username="{CANARY}"'}, JAAS, "cannot be read: it must be"),
+        ({**GIVEN, JAAS: f"x.PlainLoginModule required {CANARY};"}, JAAS, "cannot be read: its option number 1 is"),
+        ({**GIVEN, JAAS: f'x.PlainLoginModule required a="b" {CANARY}=;'}, JAAS, "cannot be read: its option number 2"),
+        ({**GIVEN, JAAS: f'com.sun.Krb5LoginModule required a="{CANARY}";'}, JAAS, "must name one of PlainLoginModule"),
+        (
+            {**GIVEN, JAAS: f'x.ScramLoginModule required username="{CANARY}";'},
+            JAAS,
+            "has a login module that does not",
+        ),
+        (
+            {**GIVEN, JAAS: f'x.PlainLoginModule required serviceName="{CANARY}";'},
+            JAAS,
+            "has the option serviceName, which cannot be passed on",
+        ),
+        (
+            {**GIVEN, "sasl.username": "other", JAAS: f'x.PlainLoginModule required username="{CANARY}";'},
+            JAAS,
+            "and sasl.username say different things: keep one",
+        ),
+        ({**GIVEN, "sasl.mechanisms": "SCRAM-SHA-256"}, "sasl.mechanism", "and sasl.mechanisms say different things"),
+        (TOKEN | {f"{EXTENSION}.log-id": CANARY}, f"{EXTENSION}.log-id", "must end with a name of letters only"),
+        (TOKEN | {f"{EXTENSION}.pool": f"{CANARY},x"}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
+        (TOKEN | {f"{EXTENSION}.pool": f"{CANARY}\x01"}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
+        (TOKEN | {f"{EXTENSION}.pool": ""}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
+        (
+            TOKEN | {"sasl.login.callback.handler.class": CANARY},
+            "sasl.login.callback.handler.class",
+            "cannot be passed",
+        ),
+        (TOKEN | {"ssl.truststore.location": CANARY}, "ssl.truststore.location", "must be a PEM file"),
+        (TOKEN | {"ssl.keystore.type": "JKS"}, "ssl.keystore.type", "must be PKCS12 or PEM"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_with_the_name_and_without_the_value(
+    properties: dict[str, str], name: str, why: str
+) -> None:
+    assert_refused(properties, name, why)
+
+
+def test_a_pasted_line_that_is_no_setting_is_named_by_its_number() -> None:
+    with pytest.raises(InputError, match=r"^setting 2 in properties of the connection kafka_default is not") as refused:
+        client_properties({"properties": f"a=b\n{CANARY}\n"})
+    assert CANARY not in str(refused.value)
+
+
+def test_stores_that_both_clients_read() -> None:
+    tls = {**BROKER, "security.protocol": "SSL"}
+    stores = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "/both.pem",
+    }
+    read = {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/both.pem", "ssl.key.location": "/both.pem"}
+    assert client_properties(tls | stores) == tls | read
+    texts = {"ssl.truststore.certificates": "A", "ssl.keystore.certificate.chain": "B", "ssl.keystore.key": "C"}
+    read = {"ssl.ca.pem": "A", "ssl.certificate.pem": "B", "ssl.key.pem": "C"}
+    assert client_properties(tls | texts | {"ssl.keystore.type": "PEM"}) == tls | read
+    twelve = {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": CANARY}
+    assert client_properties(tls | twelve | {"ssl.keystore.type": "PKCS12"}) == tls | twelve
+    assert client_properties(tls | {"ssl.endpoint.identification.algorithm": ""}) == tls | {
+        "ssl.endpoint.identification.algorithm": "none"
+    }

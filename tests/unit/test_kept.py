@@ -1,0 +1,130 @@
+"""Kept generations in real tables: how they are shown, how a person ends one, and what a stop of everything does."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from switchyard import protocol
+from switchyard.cli import main
+from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
+from switchyard.local import up
+from switchyard.local.airflow import airflow_environment
+from switchyard.settings import Settings
+from switchyard.stories import open_book
+from switchyard.swaps import Event, Ledger, Rules, Standing, Target
+from switchyard.tables import store
+from switchyard.tables.book import DeltaBook
+from switchyard.upkeep import retire_kept
+
+JOINS = ("left", "inner", "natural", "asof")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("SWITCHYARD_KEEP_GENERATIONS", "true")
+    return Layout(str(tmp_path / "root"))
+
+
+@pytest.fixture
+def book(root: Layout) -> DeltaBook:
+    """Four generations that were active one after the other, and a fifth that is being built."""
+    book = open_book(root)
+    for number in range(1, 5):
+        ask(book, number)
+        now = datetime.now(UTC)
+        assert protocol.try_flip(book, f"s-{number}", now, Rules(dwell=timedelta()))
+        protocol.settle_due(book, now)
+    ask(book, 5)
+    return book
+
+
+def ask(book: DeltaBook, number: int) -> None:
+    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        return number, Target("users", "accounts", JOINS[number % 4]), "latest"
+
+    now = datetime.now(UTC)
+    asked = protocol.request(book, f"s-{number}", choose=choose, requested_by="test", now=now, rules=Rules())
+    for event in (Event.STARTING, Event.READY):
+        protocol.note(book, asked.entry(event))
+
+
+def lingering(book: DeltaBook) -> list[int | None]:
+    return [entry.generation for entry in book.ledger().lingering]
+
+
+def attempts(layout: Layout, generation: int) -> set[int | None]:
+    return {store.open_table(layout, name).transaction_version(attempt_app_id(generation)) for name in BIG_TABLES}
+
+
+@pytest.mark.parametrize("seconds", [900, 0])
+def test_status_shows_when_each_will_retire(
+    book: DeltaBook, seconds: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_RETIRE_AFTER_SECONDS", str(seconds))
+    main(["status", "--json"])
+    status = json.loads(capsys.readouterr().out)
+    assert status["lingering"] == [1, 2, 3]
+    ends = [(entry.at + timedelta(seconds=seconds)).isoformat(timespec="seconds") for entry in book.ledger().lingering]
+    assert status["retires"] == [
+        {"generation": generation, "at": end if seconds else None}
+        for generation, end in zip((1, 2, 3), ends, strict=True)
+    ]
+
+
+def test_one_that_is_kept_is_retired_by_hand_and_fenced_out(
+    root: Layout, book: DeltaBook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["retire", "2"]) == 0
+    assert capsys.readouterr().out == "generation 2 has retired; its driver ends within seconds\n"
+    last = book.ledger().entries[-1]
+    assert (last.swapId, last.event, last.generation) == ("s-2", Event.RETIRED, 2)
+    assert last.detail.startswith("asked for by cli:")
+    assert (lingering(book), attempts(root, 2), attempts(root, 1)) == ([1, 3], {1}, {None})
+    assert main(["retire", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"generation": 3, "retired": True}
+
+
+@pytest.mark.parametrize(
+    ("generation", "reason"),
+    [
+        (1, "generation 1 has retired already"),
+        (4, "generation 4 is active"),
+        (5, "generation 5 is being built or taken back by s-5"),
+        (6, "there is no generation 6"),
+    ],
+)
+def test_what_cannot_be_retired_is_refused_with_a_sentence(
+    book: DeltaBook, generation: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["retire", "1"]) == 0
+    before = book.ledger()
+    assert main(["retire", str(generation)]) == 2
+    assert reason in capsys.readouterr().err
+    assert book.ledger() == before
+
+
+def test_down_retires_what_is_kept_and_nothing_when_nothing_is(root: Layout, book: DeltaBook) -> None:
+    assert retire_kept(Settings(keep_generations=False), book) == []
+    assert lingering(book) == [1, 2, 3]
+    assert retire_kept(Settings(), book) == [1, 2, 3]
+    assert lingering(book) == []
+    assert book.standing().generation == 4
+    assert book.ledger().building is not None
+    assert {generation: attempts(root, generation) for generation in (1, 3)} == {1: {1}, 3: {1}}
+
+
+def test_a_down_on_a_machine_where_nothing_runs_retires_nothing(book: DeltaBook) -> None:
+    up.down(Settings(), lambda line: None)
+    assert lingering(book) == [1, 2, 3]
+
+
+def test_airflow_has_room_for_the_kept_ones_and_for_all_other_tasks(tmp_path: Path) -> None:
+    for keeps, room in ((False, 16), (True, 72)):
+        settings = Settings(root=str(tmp_path), keep_generations=keeps)
+        assert airflow_environment(settings, base={})["AIRFLOW__CORE__PARALLELISM"] == str(room)
+        assert settings.most_generations < room
