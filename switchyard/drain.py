@@ -58,7 +58,7 @@ def take_record(desk: Desk, record: ControlRecord) -> Answer:
 
 
 def name_requester(record: ControlRecord) -> str:
-    """Who sent it: our own command line says so in a header; what anybody else writes there is not repeated."""
+    """Who sent it: our own command line says so in the key; what anybody else writes there is not repeated."""
     said = record.requested_by or ""
     return said if _CLI_NAME.fullmatch(said) else "control"
 

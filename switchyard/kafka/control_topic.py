@@ -21,7 +21,6 @@ from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import Hearing, explain, list_topics, open_client, quiet
 from switchyard.kafka.topics import ask, base_properties
 
-REQUESTED_BY_HEADER = "requestedBy"
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 LAST_MS = 253_402_300_799_000
@@ -182,16 +181,10 @@ def control_topic(properties: Mapping[str, str], topic: str, reader: str) -> Ite
         opened.close()
 
 
-def _headers(message: object) -> dict[str, bytes | None]:
-    """None of them when the name of one is not text: the client raises, and as a SystemError, over the whole list."""
-    try:
-        return dict(message.headers() or [])  # type: ignore[attr-defined]
-    except (SystemError, UnicodeDecodeError):
-        return {}
-
-
 def _record(message: object) -> ControlRecord:
-    said = _headers(message).get(REQUESTED_BY_HEADER)
+    """The sender is named in the key. Headers are never asked for: one whose name is not UTF-8 crashes the process in
+    confluent-kafka 2.16, which hands out a list with a missing name."""
+    key = message.key()  # type: ignore[attr-defined]
     stamp = min(max(0, message.timestamp()[1]), LAST_MS)  # type: ignore[attr-defined]
     return ControlRecord(
         message.topic(),  # type: ignore[attr-defined]
@@ -199,7 +192,7 @@ def _record(message: object) -> ControlRecord:
         message.offset(),  # type: ignore[attr-defined]
         datetime.fromtimestamp(stamp / 1000, UTC),
         message.value(),  # type: ignore[attr-defined]
-        said.decode(errors="replace") if isinstance(said, bytes) else None,
+        key.decode(errors="replace") if isinstance(key, bytes) else None,
     )
 
 
@@ -220,7 +213,7 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
     }
     hearing = Hearing(properties)
     producer = open_client(Producer, for_producers(settings), hearing)
-    producer.produce(topic, value, headers={REQUESTED_BY_HEADER: requested_by.encode()}, on_delivery=on_delivery)
+    producer.produce(topic, value, key=requested_by.encode(), on_delivery=on_delivery)
     deadline = time.monotonic() + _TIMEOUT_SECONDS + 5
     while producer.flush(_POLL_SECONDS) and time.monotonic() < deadline:
         hearing.raise_trouble()

@@ -95,8 +95,8 @@ class Broker:
 
     def _has_ended(self, pid: int) -> bool:
         """Also reaps it when it is a child of this process. Ended means that port and files are free."""
-        if self._process is not None:
-            self._process.poll()
+        if self._process is not None and self._process.pid == pid:
+            return self._process.poll() is not None
         return not processes.is_alive(pid)
 
     def _find_pid(self) -> int | None:
