@@ -299,9 +299,14 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
 
     The stream has its own session.
     """
-    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
-    before = {name: spark.conf.get(name, None) for name in names}
-    for name, value in zip(names, ("false", "NO_CODEGEN"), strict=True):
+    # Interpreted, shared parts of expressions are looked up in a cache for every row: that costs more than it saves.
+    wanted = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.subexpressionElimination.enabled": "false",
+    }
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
         yield
