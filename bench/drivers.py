@@ -24,6 +24,8 @@ from switchyard.tables.book import DeltaBook
 
 GENERATION = 1
 GENERATION_JOB = "stream_generation.py"
+PLAIN_HEAP = "1g"
+"""What Spark gives a driver when nobody asks for more. Our own heap is smaller, and needs our options for the JVM."""
 APPEND_JOB = str(PROJECT / "bench" / "append.py")
 Seen = TypeVar("Seen")
 

@@ -6,6 +6,9 @@ a quarter of the time: spark-submit with the same heap, class archive, session a
 one query for each topic and no join. Each side first runs without being measured, from the moment its rows are visible;
 the append twice as long, so that it is no slower than it is.
 
+`--plain` measures another append, alone: with the JVM that its user would give it, Spark's own heap and no options, and
+after a minute without being measured, when its code is compiled.
+
 From: the record's timestamp, which the producer writes. To: the time of the commit that makes the row readable, from
 the file in the Delta log. For the append that is the commit that holds the row. `final_ui` is read at the versions that
 the newest row of `progress` names, so for a join it is the commit of that row, which comes after the one of `joined`.
@@ -38,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from bench.drivers import GENERATION, Driver, is_active, running_append, running_generation
+from bench.drivers import GENERATION, PLAIN_HEAP, Driver, is_active, running_append, running_generation
 from bench.measure import Figure, keep, quantile, read_processor_time, stolen_share, tell
 from bench.stage import DELTA_CONF, Filler, running_broker
 from switchyard import offsets
@@ -46,6 +49,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.offsets import Offsets, has_reached
 from switchyard.settings import Settings
+from switchyard.submission import JAVA_OPTIONS
 from switchyard.tables import store
 from switchyard.tables.commits import has_commit, read_commit
 from switchyard.tables.files import pack_positions
@@ -56,7 +60,7 @@ SIDES = ("users", "accounts")
 TARGETS = {"p50": (0.5, 1.2), "p95": (0.95, 1.5)}
 LIMIT_SECONDS = 1.5
 EVENTS_OF_A_PERSON = 8
-START_SECONDS, REST_SECONDS = 120, 60
+START_SECONDS, REST_SECONDS, STEADY_SECONDS = 120, 60, 60
 WINDOW_SECONDS = 10
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Result = tuple[list[Figure], dict[str, Any]]
@@ -243,11 +247,12 @@ def _is_later_in_a_pair(layout: Layout, side: str, events: pa.Table) -> Numbers:
 class Append:
     """The baseline, measured like a join."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.settings, self.topics = Settings(root=str(folder / name)), topics_of(name)
+    def __init__(self, folder: Path, name: str, conf: Mapping[str, str] | None = None, heap: str | None = None) -> None:
+        root, self.topics, self._conf = str(folder / name), topics_of(name), DELTA_CONF | dict(conf or {})
+        self.settings = Settings(root=root, driver_memory=heap) if heap else Settings(root=root)
 
     def running(self, kafka: Mapping[str, str]) -> AbstractContextManager[Driver]:
-        return running_append(self.settings, kafka, self.topics["users"], self.topics["accounts"], DELTA_CONF)
+        return running_append(self.settings, kafka, self.topics["users"], self.topics["accounts"], self._conf)
 
     def is_ready(self) -> bool:
         return all(has_commit(Folder.at(f"{self.settings.root}/{side}"), 1) for side in SIDES)
@@ -353,6 +358,11 @@ def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: 
     return figures, facts
 
 
+def measure_plain(folder: Path, kafka: dict[str, str], seconds: float, rate: int) -> None:
+    """Tells the latency of the append with the JVM that a user gives it, once it is steady."""
+    measure(kafka, Append(folder, "plain", {JAVA_OPTIONS: ""}, PLAIN_HEAP), seconds, Pace(rate, STEADY_SECONDS))
+
+
 def describe_halves(measured: Measured) -> str:
     halves = split_by_load(measured.latencies, measured.windows)
     return " and ".join(f"{half.p50:.2f} s (others took {half.stolen:.0%})" for half in halves)
@@ -364,8 +374,14 @@ def main() -> int:
     parser.add_argument("--warm-up", type=float, default=5, help="seconds before that; the append has twice as many")
     parser.add_argument("--rate", type=int, default=500, help="events of both topics a second")
     parser.add_argument("--joins", nargs="*", choices=JOIN_TYPES, default=list(JOIN_TYPES))
+    parser.add_argument(
+        "--plain", action="store_true", help="only the append, with the JVM that its user would give it"
+    )
     options = parser.parse_args()
     with running_broker() as (folder, kafka):
+        if options.plain:
+            measure_plain(folder, kafka, options.seconds / 4, options.rate)
+            return 0
         result = compare(folder, kafka, options.joins, options.seconds, Pace(options.rate, options.warm_up))
     keep("latency", *result)
     return 0

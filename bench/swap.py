@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.drivers import PLAIN_HEAP
 from bench.measure import Figure, keep, quantile, tell
 from bench.stage import Filler
 from switchyard.kafka.client import write_properties
@@ -68,8 +69,6 @@ CROWD_PEOPLE, CROWD_EVENTS = 100, 20_000
 """Each has about a hundred events on either side."""
 SPARE, COLD, BARE, CROWD = "with a spare", "cold", "bare", "to a crowd"
 BARE_CROWD = "bare job that reads the crowd"
-PLAIN_HEAP = "1g"
-"""What Spark gives a driver when nobody asks for more. Our own heap is smaller, and needs our options for the JVM."""
 SPARE_DAG = "switchyard_spare"
 MOST_SECONDS = 240.0
 LINGER_SECONDS = 3

@@ -33,6 +33,7 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
+        control = self.settings.kafka_control_properties
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")},
             "SWITCHYARD_ROOT": self.settings.root,
@@ -44,6 +45,7 @@ class Stack:
             "SWITCHYARD_HUNG_SECONDS": str(self.settings.hung_seconds),
             "SWITCHYARD_DRIVER_MEMORY": "1g",
             "SWITCHYARD_SPARE": str(self.settings.spare),
+            **({"SWITCHYARD_KAFKA_CONTROL_PROPERTIES": str(control)} if control else {}),
             # Nothing here lives long enough to be spared: maintenance meets files that the stream has just written.
             "SWITCHYARD_COMPACT_AFTER_MINUTES": "0",
             # Several drivers share two cores here: fewer batches leave more for the one that starts.

@@ -1,4 +1,5 @@
-"""The stack is stopped and started again, with a spare driver and less patience with one that hangs.
+"""The stack is stopped and started again: with a spare driver, with less patience with one that hangs, and with its
+control topic on another cluster.
 
 The last of the tests that share it, as it stays so.
 """
@@ -8,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from switchyard.kafka.client import write_properties
 from switchyard.kafka.control_topic import publish
-from switchyard.local import sessions
+from switchyard.kafka.topics import ensure_topics
+from switchyard.local import loopback, sessions
+from switchyard.local.broker import Broker
 from switchyard.local.drivers import list_drivers, list_spares
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
@@ -25,8 +30,29 @@ from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
-def spared(stack: Stack) -> Stack:
-    return Stack(stack.settings.model_copy(update={"spare": True, "hung_seconds": Settings().hung_seconds}))
+def control_kafka(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Another cluster, which has a control topic and none of the data."""
+    broker = Broker(tmp_path_factory.mktemp("control") / "broker", loopback.pick_free_port())
+    broker.start()
+    try:
+        broker.wait_until_ready()
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        ensure_topics(kafka, [stack.settings.control_topic])
+        yield kafka
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="module")
+def spared(stack: Stack, control_kafka: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    properties = tmp_path_factory.mktemp("settings") / "control.properties"
+    write_properties(properties, control_kafka)
+    changed = {
+        "spare": True,
+        "hung_seconds": Settings().hung_seconds,
+        "kafka_control_properties": properties,
+    }
+    return Stack(stack.settings.model_copy(update=changed))
 
 
 def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spared: Stack, spark: SparkSession) -> None:
@@ -63,13 +89,17 @@ def test_a_driver_that_hangs_is_ended_by_its_task_and_started_again(spared: Stac
     assert audit.is_clean, audit
 
 
-def test_a_spare_takes_the_swap_and_is_replaced(spared: Stack, spark: SparkSession) -> None:
+def test_a_spare_takes_the_swap_and_is_replaced(
+    spared: Stack, control_kafka: dict[str, str], spark: SparkSession
+) -> None:
+    """The message comes from the other cluster; one on the cluster of the data is not taken."""
     settings, workspace, active = spared.settings, spared.settings.workspace, spared.status()
     spare = eventually(lambda: next((found for found in list_spares(workspace) if found.is_ready), None), 120, 0.5)
     value = {"id": "with-a-spare", "joinType": "inner" if active["joinType"] == "left" else "left"}
     pair = (active["usersTopic"], active["accountsTopic"])
     with running_traffic(settings.layout, settings.bootstrap, [pair]) as traffic:
-        publish(spared.kafka, settings.control_topic, json.dumps(value).encode(), "cli:test")
+        publish(spared.kafka, settings.control_topic, b'{"id": "on-the-data-cluster", "joinType": "asof"}', "cli:test")
+        publish(control_kafka, settings.control_topic, json.dumps(value).encode(), "cli:test")
         outcome = eventually(lambda: spared.book.ledger().outcomes.get("with-a-spare"), 120, 0.2)
         assert outcome.event is Event.APPLIED, outcome
         assert spare.session in {
@@ -77,6 +107,7 @@ def test_a_spare_takes_the_swap_and_is_replaced(spared: Stack, spark: SparkSessi
         }
         eventually(lambda: [found for found in list_spares(workspace) if found.session != spare.session], 60, 0.5)
     assert traffic.read_errors == []
+    assert not spared.book.ledger().is_known("on-the-data-cluster")
     run = workspace.airflow / "logs" / f"dag_id={DAG_ID}" / f"run_id=generation-{outcome.generation}"
     eventually(lambda: [log for log in run.glob("task_id=stream/*.log") if "was a spare" in log.read_text()], 30)
     assert_clean(spared, spark)
