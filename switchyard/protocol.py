@@ -145,12 +145,15 @@ def try_flip(book: Book, swap_id: str, now: datetime, rules: Rules) -> bool:
 
 
 def give_up(book: Book, swap_id: str, reason: str, now: datetime) -> Entry | None:
-    """Ends a request that has not flipped as FAILED; returns what became of it in the end."""
+    """Ends a request that has not flipped as FAILED; returns what became of it in the end.
+
+    The bar carries the reason: another actor may write the outcome first.
+    """
     wanted = book.ledger().find(swap_id)
     if wanted is None:
         return None
     if book.ledger().is_open(wanted):
-        book.change(lambda standing: swaps.bar(standing, wanted.number))
+        book.change(lambda standing: swaps.bar(standing, wanted.number, reason))
         book.append(lambda ledger: swaps.settlements(ledger, book.standing(), now, {swap_id: reason}))
     return book.ledger().outcomes.get(swap_id)
 

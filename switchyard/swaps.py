@@ -114,6 +114,8 @@ class Standing:
     epoch: int = 0
     flipped: int = 0
     barred: int = 0
+    barred_because: str = field(default="", compare=False)
+    """Why the request of this very number was given up, for whoever writes its outcome; empty for other bars."""
 
 
 @dataclass(frozen=True)
@@ -400,11 +402,11 @@ def flip(standing: Standing, request: Request, now: datetime) -> Standing:
     )
 
 
-def bar(standing: Standing, number: int) -> Standing | None:
+def bar(standing: Standing, number: int, reason: str = "") -> Standing | None:
     """Takes the right to flip from all requests up to a number; None when that one has flipped or has lost it."""
     if standing.flipped == number or standing.barred >= number:
         return None
-    return replace(standing, barred=number)
+    return replace(standing, barred=number, barred_because=reason)
 
 
 def number_to_bar(ledger: Ledger, standing: Standing, now: datetime) -> int | None:
@@ -451,7 +453,8 @@ def _outcome(ledger: Ledger, standing: Standing, request: Request, now: datetime
         return request.entry(Event.REFRESHED, f"generation {request.generation} is active and stays")
     if request.number > standing.barred:
         return None
-    if reason is None:
+    reason = reason or (standing.barred_because if standing.barred == request.number else "")
+    if not reason:
         late = f"not ready by its deadline, {_moment(request.deadline)}"
         reason = late if is_overdue(request, now) else "it was given up before its flip"
     return request.entry(Event.FAILED, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,9 @@ from switchyard.tables.status import ACTIVE, status_row
 
 FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
 """Marks in the log of the status table: see `swaps`."""
+BARRED_BECAUSE = "switchyard.barredBecause"
+"""In the commit that sets the mark: the reason. Its outcome is written within a few commits of that table."""
+COMMITS_BACK = 10
 
 TICK = timedelta(microseconds=1)
 Clock = Callable[[], datetime]
@@ -122,7 +126,10 @@ def entry_of(row: store.Row) -> Entry:
 
 def standing_of(table: DeltaTable) -> Standing:
     rows = store.read_snapshot(table, "status").to_pylist()
-    marks = Standing(flipped=table.transaction_version(FLIPPED) or 0, barred=table.transaction_version(BARRED) or 0)
+    flipped, barred = (table.transaction_version(mark) or 0 for mark in (FLIPPED, BARRED))
+    marks = Standing(
+        flipped=flipped, barred=barred, barred_because=_find_reason(table, barred) if barred > flipped else ""
+    )
     if not rows:
         return marks
     row = rows[0]
@@ -130,6 +137,13 @@ def standing_of(table: DeltaTable) -> Standing:
     return replace(
         marks, generation=row["generation"], target=target, lastApplied=row["lastApplied"], epoch=row["epoch"]
     )
+
+
+def _find_reason(table: DeltaTable, barred: int) -> str:
+    """Why the request of this number was given up; empty when it lost its right to flip in another way."""
+    told = (commit.get(BARRED_BECAUSE) for commit in table.history(COMMITS_BACK))
+    known = {reason["number"]: reason["reason"] for reason in map(json.loads, filter(None, told))}
+    return str(known.get(barred, ""))
 
 
 def change_of(before: Standing, after: Standing) -> store.Change:
@@ -140,5 +154,6 @@ def change_of(before: Standing, after: Standing) -> store.Change:
     if after.barred != before.barred:
         marks[BARRED] = after.barred
     if replace(after, flipped=0, barred=0) == replace(before, flipped=0, barred=0):
-        return store.Change(markers=marks)
+        reason = json.dumps({"number": after.barred, "reason": mask_emails(after.barred_because)})
+        return store.Change(markers=marks, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
     return store.Change(rows=[status_row(after, ACTIVE)], mode="overwrite", markers=marks)

@@ -49,6 +49,8 @@ class Change:
     added: Sequence[AddAction] = ()
     removed: Sequence[RemoveAction] = ()
     markers: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Told in the commit itself, for whoever reads the table's history"""
 
 
 def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTable:
@@ -172,6 +174,7 @@ def _commit(table: DeltaTable, name: str, change: Change) -> None:
     properties = CommitProperties(
         max_commit_retries=0,
         app_transactions=[Transaction(app_id, version) for app_id, version in change.markers.items()],
+        custom_metadata=dict(change.metadata),
     )
     if change.rows:
         write_deltalake(table, rows_to_arrow(name, change.rows), mode=change.mode, commit_properties=properties)

@@ -134,6 +134,7 @@ def test_what_was_given_up_does_not_flip_before_that_is_written() -> None:
     assert not world.flip(0)
     world.settle()
     assert outcome(world, first) is Event.FAILED
+    assert world.book.history.outcomes[first].detail == "its driver failed"
     rest(world)
 
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from switchyard import protocol, swaps
 from switchyard.layout import Layout
+from switchyard.privacy import mask_emails
 from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
@@ -303,6 +304,25 @@ def test_of_a_flip_and_its_withdrawal_exactly_one_happens(layout: Layout) -> Non
     outcomes = [book.ledger().outcomes[f"s-{number}"].event for number in range(1, 9)]
     assert outcomes == [Event.APPLIED if flipped else Event.FAILED for flipped in answers[True]]
     assert book.standing().epoch == answers[True].count(True)
+
+
+def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout: Layout) -> None:
+    """The one that gave it up is interrupted between the bar and the outcome."""
+    book = DeltaBook(layout)
+    make_ready(book, "first")
+    assert protocol.try_flip(book, "first", NOW, RULES)
+    protocol.settle_due(book, NOW)
+    broken = ask(book, "second", INNER)
+    book.change(partial(swaps.bar, number=broken.number, reason="it broke for ann@example.org"))
+    protocol.refresh(book, NOW)
+    protocol.settle_due(DeltaBook(layout), NOW)
+    outcome = book.ledger().outcomes["second"]
+    assert (outcome.event, outcome.detail) == (Event.FAILED, mask_emails("it broke for ann@example.org"))
+    late = ask(book, "third", INNER)
+    protocol.settle_due(DeltaBook(layout), NOW + timedelta(seconds=121))
+    assert book.ledger().outcomes["third"].detail.startswith("not ready by its deadline")
+    assert book.standing().barred == late.number
+    assert book.standing().barred_because == ""
 
 
 def test_a_history_of_an_earlier_version_gets_the_new_columns(layout: Layout) -> None:
