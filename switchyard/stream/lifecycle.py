@@ -6,6 +6,7 @@ of `End`. All decisions are taken by `swaps`, on what the book says now, never o
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import enum
 import logging
@@ -13,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +36,7 @@ from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.continuity import check_continuity, check_topics
 from switchyard.stream.failures import explain_failure, explain_text, insist
-from switchyard.stream.gate import TopicRows, examine, find_end_to_read, read_again
+from switchyard.stream.gate import TopicRows, Verdict, examine, find_end_to_read, read_again
 from switchyard.stream.jumps import JumpWatch
 from switchyard.stream.motion import Motion
 from switchyard.stream.query import generation_rows
@@ -240,11 +242,15 @@ class _Watch:
     _clock: JumpWatch = field(default_factory=JumpWatch)
     _silent_since: float | None = None
     _is_doubted: bool = False
-    _topic_rows: TopicRows | None = None
+    _reading: Future[TopicRows] | None = None
+    _proving: tuple[str, Future[Verdict]] | None = None
+    """The request whose rows are compared now"""
     _is_still: bool = False
 
     def __post_init__(self) -> None:
         self._motion = Motion(self.spark, self.runner)
+        # The gate may take long on a busy machine; meanwhile the main thread shows that the driver lives.
+        self._gate = ThreadPoolExecutor(2, thread_name_prefix="gate")
 
     @property
     def layout(self) -> Layout:
@@ -264,6 +270,9 @@ class _Watch:
 
     def _wait(self) -> bool:
         """Until a look is due; a batch of a build is looked at at once. Whether the driver was asked to stop."""
+        if self._proving is not None and not self._proving[1].done():
+            concurrent.futures.wait([self._proving[1]], LOOK_SECONDS)
+            return self.stop.is_set()
         every, deadline = BUILDING_SECONDS if self.runner.is_building else LOOK_SECONDS, time.monotonic() + LOOK_SECONDS
         while self.runner.looked.is_set() and time.monotonic() < deadline:
             if self.stop.wait(every):
@@ -274,11 +283,11 @@ class _Watch:
     def _read_again_soon(self) -> None:
         """The data gate reads the topics again while the first batch is still under way, so the flip waits less."""
         limit, spec = self.settings.gate_records, self.runner.spec
-        if self._topic_rows is not None or not self.runner.is_building or self.runner.begun is None or not limit:
+        if self._reading is not None or not self.runner.is_building or self.runner.begun is None or not limit:
             return
         first_end, marks = self.runner.begun
         if (end := find_end_to_read(spec, first_end, limit)) is not None:
-            self._topic_rows = read_again(self.spark, spec, self.java_kafka, end, marks, limit)
+            self._reading = self._gate.submit(read_again, self.spark, spec, self.java_kafka, end, marks, limit)
 
     def _look(self) -> End | None:
         if self.runner.fenced is not None:
@@ -297,7 +306,8 @@ class _Watch:
             self._show_pulse()
         if not self.runner.looked.is_set() or self._is_due("book", self._book_seconds):
             end = self._act()
-            self.runner.looked.set()
+            if self._proving is None or not self.runner.is_building:
+                self.runner.looked.set()
             return end
         return None
 
@@ -423,7 +433,8 @@ class _Watch:
         if not self.book.ledger().has(request.swapId, Event.READY):
             if not self._has_caught_up(request):
                 return
-            proof = self._prove(request)
+            if (proof := self._prove(request)) is None:
+                return
             protocol.note(self.book, request.entry(Event.READY, proof))
         if protocol.try_flip(self.book, request.swapId, _now(), self.settings.rules):
             protocol.settle_due(self.book, _now())
@@ -439,27 +450,36 @@ class _Watch:
             self._goals[request.swapId] = goal
         return position is not None and has_reached(position.end, goal)
 
-    def _prove(self, request: Request) -> str:
-        """The data gate. A generation that lingers was proven before and is taken back at once."""
+    def _prove(self, request: Request) -> str | None:
+        """The data gate; None while it compares.
+
+        A generation that lingers was proven before and is taken back at once.
+        """
         ledger = self.book.ledger()
         if ledger.is_lingering(self.generation):
             return "it was still running"
-        is_resumed = ledger.was_active(self.generation)
-        # Nobody reads this generation yet: its next batch can wait for the proof, and both are done sooner.
-        with self.runner.busy:
-            verdict = examine(
-                self.spark,
-                self.layout,
-                self.runner.spec,
-                None if is_resumed else self.java_kafka,
-                self.settings.gate_records,
-                self._topic_rows,
-            )
+        if self._proving is None:
+            is_resumed = ledger.was_active(self.generation)
+            self._proving = (request.swapId, self._gate.submit(self._examine, is_resumed))
+        swap_id, proving = self._proving
+        if not proving.done():
+            return None
+        self._proving = None
+        verdict = proving.result()
         if not verdict.is_clean:
             raise SwitchyardError(f"the data gate is shut: {verdict.describe()}")
-        return verdict.describe()
+        return verdict.describe() if swap_id == request.swapId else self._prove(request)
+
+    def _examine(self, is_resumed: bool) -> Verdict:
+        """Nobody reads this generation yet: its next batch can wait for the proof, and both are done sooner."""
+        kafka = None if is_resumed else self.java_kafka
+        with self.runner.busy:
+            known = self._reading.result() if self._reading else None
+            return examine(self.spark, self.layout, self.runner.spec, kafka, self.settings.gate_records, known)
 
     def _abandon(self) -> End:
+        if self._proving is not None:
+            self.spark.sparkContext.cancelAllJobs()
         _Stopper(self.query, self.runner).close()
         clean_up(self.layout, self.book, self.generation)
         return End.RETIRED

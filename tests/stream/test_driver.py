@@ -34,6 +34,7 @@ from tests.stream.driver import FENCED, KILLED, STOPPED, ask, assert_clean, runn
 from tests.topics import Topics
 from tests.waiting import eventually
 
+SLOW_GATE_JOB = Path(__file__).with_name("slow_gate_job.py")
 CRASH_POINTS = (
     "applied:before",
     "users:before",
@@ -76,10 +77,13 @@ def test_killed_at_every_point_nothing_is_lost_or_double(
 def test_second_driver_of_a_generation_fences_the_first_out(
     spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
 ) -> None:
-    events = draw_events(seed=12, count=300)
+    """The first one has a slow data gate: it must show life meanwhile, or its task would take it for one that hangs."""
+    events, life = draw_events(seed=12, count=300), tmp_path / "life"
     topics.send(events[:100])
-    with running_driver(settings, topics, tmp_path, join_type="natural") as first:
-        eventually(lambda: first.has_read(100))
+    slow = {"LIFE_FILE": str(life)}
+    with running_driver(settings, topics, tmp_path, join_type="natural", job=SLOW_GATE_JOB, environment=slow) as first:
+        eventually(lambda: first.has_read(100) and life.exists())
+        assert int(life.read_text()) > 2
         with running_driver(settings, topics, tmp_path, join_type="natural") as second:
             topics.send(events[100:200])
             assert first.wait() == FENCED, first.tail()
