@@ -187,7 +187,9 @@ class Desk:
         if spec is not None and is_swap:
             keep_draft(self.settings.layout, swap_id, spec)
         given = decision.deadline_seconds
-        request = self._request(swap_id, choose, requested_by, detail, records, given, has_deadline=is_swap)
+        request = self._request(
+            swap_id, choose, requested_by, detail, records, decision.target, given, has_deadline=is_swap
+        )
         if spec is not None and is_swap:
             adopt_draft(self.settings.layout, swap_id, request.generation)
         return self._accepted(request)
@@ -222,7 +224,7 @@ class Desk:
 
         is_there = ledger.is_lingering(generation) or ledger.is_snapshot(generation)
         records = 0 if is_there else self._count_to_resume(generation, target, swap_id)
-        return self._accepted(self._request(swap_id, choose, requested_by, detail, records))
+        return self._accepted(self._request(swap_id, choose, requested_by, detail, records, target))
 
     def _find_previous(self, ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         if standing.generation is None:
@@ -267,11 +269,12 @@ class Desk:
         requested_by: str,
         detail: str,
         records: int = 0,
+        target: Target | None = None,
         given: float | None = None,
         has_deadline: bool = True,
     ) -> Request:
         """Writes the request with a deadline that fits the records to read, or the one that was given."""
-        seconds = allow_seconds(self.settings, self.book.ledger(), records, given)
+        seconds = allow_seconds(self.settings, self.book.ledger(), records, target, given)
         if has_deadline and self.book.standing().generation is not None:
             detail += describe_deadline(seconds, self.settings.ready_deadline_seconds, records, given)
         return protocol.request(

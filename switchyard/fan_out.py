@@ -46,6 +46,6 @@ def warn_of_growth(average: float | None, recent: float | None) -> str | None:
     if average is None or recent is None or recent < LEAST_PAIRS or recent <= GROWTH * average:
         return None
     return (
-        f"each new event makes {recent:.0f} rows, while all so far made {average:.0f} on average, and it grows: the "
+        f"each new event makes {recent:.0f} pairs, while all so far made {average:.0f} on average, and it grows: the "
         "same userIds come again and again; set SWITCHYARD_STATE_RETENTION, or swap to topics with fewer events of each"
     )

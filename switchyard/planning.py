@@ -21,6 +21,8 @@ from switchyard.tables.progress import Progress, bulk_rate, newest_progress, sho
 # Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.
 USUAL_START_SECONDS = 25.0
 CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
+CAUTIOUS_PAIRS_PER_SECOND = 50_000.0
+"""Half of what was measured where each record makes thousands."""
 LOOKED_AT = 5
 """Generations on the same topics: most failed builds have left nothing behind."""
 READING_ALLOWANCE = 3
@@ -44,7 +46,10 @@ class Plan:
     deadlineSeconds: float | None
     """From the request to the flip. None without a deadline: nothing is active yet, or nothing is swapped."""
     rowsPerEvent: float | None
-    """As the newest generation that has read the same topics found it; None when there was none."""
+    """Pairs that the join makes of an event, which are the rows of left and inner.
+
+    As the newest generation that has read the same topics found it; None when there was none.
+    """
     warnings: list[str]
 
     def describe(self) -> str:
@@ -58,7 +63,8 @@ class Plan:
         )
         records = f"{self.records} records to read, about {self.estimateSeconds:.0f} s to the flip"
         records += ", no deadline" if self.deadlineSeconds is None else f", deadline {self.deadlineSeconds:.0f} s"
-        records += "" if self.rowsPerEvent is None else f", about {self.rowsPerEvent:g} rows per event"
+        made = "rows" if self.joinType in ("left", "inner") else "pairs"
+        records += "" if self.rowsPerEvent is None else f", about {self.rowsPerEvent:g} {made} per event"
         return "; ".join(
             [f"would start generation {self.generation}: {topics}, from {self.start}; {records}", *self.warnings]
         )
@@ -74,10 +80,10 @@ def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Dec
         resumed = find_resumable_spec(settings.layout, ledger, standing, target)
         generation = resumed.generation
         records = count_unread(settings.layout, resumed, spec.readyOffsets)
-    seconds = estimate_seconds(settings, ledger, records) if is_swap else 0.0
+    seconds = estimate_seconds(settings, ledger, records, target) if is_swap else 0.0
     deadline = None
     if is_swap and standing.generation is not None:
-        deadline = allow_seconds(settings, ledger, records, decision.deadline_seconds)
+        deadline = allow_seconds(settings, ledger, records, target, decision.deadline_seconds)
     known = find_reading(settings.layout, ledger, target)
     growth = warn_of_growth(known.rowsPerEvent, known.recentRowsPerEvent) if known else None
     late = _warn_of_deadline(seconds, deadline, is_given=decision.deadline_seconds is not None)
@@ -131,11 +137,13 @@ def count_to_read(starts: Offsets, ends: Offsets) -> int:
     return max(0, count_records(starts, ends))
 
 
-def allow_seconds(settings: Settings, ledger: Ledger, records: int, given: float | None = None) -> float:
+def allow_seconds(
+    settings: Settings, ledger: Ledger, records: int, target: Target | None = None, given: float | None = None
+) -> float:
     """How long a swap may take from its request to its flip: what was asked for, or what fits its records."""
     if given is not None:
         return given
-    return compute_deadline(settings.ready_deadline_seconds, estimate_reading(settings, ledger, records))
+    return compute_deadline(settings.ready_deadline_seconds, estimate_reading(settings, ledger, records, target))
 
 
 def compute_deadline(base_seconds: float, reading_seconds: float) -> float:
@@ -150,14 +158,20 @@ def describe_deadline(seconds: float, base_seconds: float, records: int, given: 
     return f"; its deadline is in {describe_time(timedelta(seconds=seconds))}: {reason}"
 
 
-def estimate_reading(settings: Settings, ledger: Ledger, records: int) -> float:
-    """Seconds to read records as the big batches so far were read."""
+def estimate_reading(settings: Settings, ledger: Ledger, records: int, target: Target | None = None) -> float:
+    """Seconds to read and join records: as the big batches so far were read, or longer where they make many pairs.
+
+    How many pairs a record makes is known from the newest generation that has read the topics of `target`.
+    """
     if not records:
         return 0.0
-    return records / max(bulk_rate(settings.layout, without=ledger.builds) or CAUTIOUS_RECORDS_PER_SECOND, 1.0)
+    rate = bulk_rate(settings.layout, without=ledger.builds) or CAUTIOUS_RECORDS_PER_SECOND
+    known = find_reading(settings.layout, ledger, target) if target else None
+    pairs = records * ((known.rowsPerEvent or known.recentRowsPerEvent or 0.0) if known else 0.0)
+    return max(records / max(rate, 1.0), pairs / CAUTIOUS_PAIRS_PER_SECOND)
 
 
-def estimate_seconds(settings: Settings, ledger: Ledger, records: int) -> float:
+def estimate_seconds(settings: Settings, ledger: Ledger, records: int, target: Target) -> float:
     """Start-up as in the last swaps that had nothing to read, plus the reading."""
     took = [
         (outcome.at - request.at).total_seconds()
@@ -166,4 +180,4 @@ def estimate_seconds(settings: Settings, ledger: Ledger, records: int) -> float:
         and outcome.event is Event.APPLIED
         and request.start == "latest"
     ]
-    return (median(took) if took else USUAL_START_SECONDS) + estimate_reading(settings, ledger, records)
+    return (median(took) if took else USUAL_START_SECONDS) + estimate_reading(settings, ledger, records, target)

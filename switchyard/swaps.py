@@ -455,7 +455,7 @@ def _outcome(ledger: Ledger, standing: Standing, request: Request, now: datetime
         return None
     reason = reason or (standing.barred_because if standing.barred == request.number else "")
     if not reason:
-        late = f"not ready by its deadline, {_moment(request.deadline)}"
+        late = f"not ready by its deadline, {_moment(request.deadline)}; send it again with a longer deadlineSeconds"
         reason = late if is_overdue(request, now) else "it was given up before its flip"
     return request.entry(Event.FAILED, reason)
 

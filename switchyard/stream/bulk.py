@@ -7,7 +7,7 @@ two kinds of log writer.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from urllib.parse import unquote
@@ -37,19 +37,19 @@ WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in s
 KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
 MOST_FILE_ROWS = 250_000
 """To revise a row, or to forget a person, is to write its file again."""
+TOO_MANY = "a task makes more rows than a batch may have"
 MOST_REVISED_ROWS = 50_000
 """Up to so many older rows, of FILE_BYTES at most, the driver revises itself; more are left to the executors."""
 
 
 def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int) -> Counts:
-    few = rows.where(F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) <= most_rows)
     # On disk alone, that is in the system's page cache: of what also tries the memory first, a task holds a hundred
     # megabytes until its end, and reading it tries the memory again.
-    kept = skip_forgotten_rows(few, sink.marks(), sink.spec).persist(StorageLevel.DISK_ONLY)
+    few = skip_forgotten_rows(end_at(rows, most_rows), sink.marks(), sink.spec)
+    kept = few.persist(StorageLevel.DISK_ONLY)
     try:
         kind = F.when(F.col("reason") == REASON, "forgotten").otherwise(F.col("kind")).alias("kind")
-        counts = {row["kind"]: row["count"] for row in kept.groupBy(kind).count().collect()}
-        _check_size(batch_id, counts, most_rows)
+        counts = count_kinds(kept.groupBy(kind).count(), batch_id, most_rows)
         has_rejects = bool(counts.get("reject") or counts.get("forgotten"))
         for name, frame in _source_frames(sink, kept).items():
             is_empty = name == "rejects" and not has_rejects
@@ -65,15 +65,25 @@ def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int)
     )
 
 
-def _check_size(batch_id: int, counts: Mapping[str, int], most_rows: int) -> None:
-    """A join that explodes is told before it has filled the disk. What lies beyond the bound was never written."""
-    if sum(counts.values()) <= most_rows:
-        return
-    records = sum(counts.values()) - counts.get("pair", 0)
+def end_at(rows: DataFrame, most_rows: int) -> DataFrame:
+    """The same rows, but a task that has made more than `most_rows` of them fails: a join may make them without end."""
+    number_in_task = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1))
+    return rows.where(F.when(number_in_task < most_rows, F.lit(True)).otherwise(F.raise_error(F.lit(TOO_MANY))))
+
+
+def count_kinds(counted: DataFrame, batch_id: int, most_rows: int) -> dict[str, int]:
+    """The rows of each kind. A join that explodes is told before it has filled the disk, and nothing is written."""
+    try:
+        counts = {row["kind"]: row["count"] for row in counted.collect()}
+        if sum(counts.values()) <= most_rows:
+            return counts
+    except Exception as error:
+        if TOO_MANY not in str(error):
+            raise
     raise SwitchyardError(
-        f"batch {batch_id}: {records} records make more than {most_rows} rows, because few userIds have very many "
-        "events on both sides; swap to topics without them, set SWITCHYARD_STATE_RETENTION, or allow more with "
-        "SWITCHYARD_MOST_BATCH_ROWS if the disk has room"
+        f"batch {batch_id} makes more than {most_rows} rows, because few userIds have very many events on both sides; "
+        "swap to topics without them, set SWITCHYARD_STATE_RETENTION, or allow more with SWITCHYARD_MOST_BATCH_ROWS "
+        "if the disk has room"
     )
 
 

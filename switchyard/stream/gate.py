@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,6 +33,7 @@ from switchyard.stream.forgotten_frames import keep_remembered
 from switchyard.stream.query import read_range
 from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges
 from switchyard.tables import files, store
+from switchyard.tables.chain import read_chain
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import Marks, read_marks
 from switchyard.tables.progress import Progress, newest_progress
@@ -57,11 +59,13 @@ class Verdict:
     """How many events were compared, with all of their rows, where these are a sample"""
     wrong_records: int = 0
     """Records that are not the same in the topics and in `users` and `accounts`"""
+    miscounted: int = 0
+    """How many records more or fewer than were read are in `users`, `accounts` and `rejects`"""
     is_off: bool = False
 
     @property
     def is_clean(self) -> bool:
-        return self.missing == self.extra == self.wrong_records == 0
+        return self.missing == self.extra == self.wrong_records == self.miscounted == 0
 
     def describe(self) -> str:
         if self.is_off:
@@ -74,6 +78,7 @@ class Verdict:
         if self.is_clean:
             return f"{rows} equal the batch join"
         stored = f"; {self.wrong_records} records are not stored as the topics have them" if self.wrong_records else ""
+        stored += f"; {self.miscounted} records are not stored exactly once" if self.miscounted else ""
         return (
             f"of {rows.removesuffix(',')}, {self.extra} are not in the batch join "
             f"and {self.missing} of its rows are missing{stored}"
@@ -139,10 +144,26 @@ def examine(
         return Verdict(0, 0, 0, 0)
     rows = store.count_rows(layout, "joined", progress.joinedVersion, spec.generation)
     gate = _Gate(spark, layout, spec, progress, limit, end, records, rows)
+    verdict = _compare(gate, kafka, known)
+    return replace(verdict, miscounted=_count_miscounted(layout, progress))
+
+
+def _count_miscounted(layout: Layout, progress: Progress) -> int:
+    """Compares how many records were read with how many are stored. Asks the logs only, whatever the size."""
+    read = read_chain(layout, progress.generation, progress.batchId)
+    versions = progress.versions().items()
+    stored = (
+        store.count_rows(layout, name, version, progress.generation) for name, version in versions if name != "joined"
+    )
+    return abs(read.inputRows - read.tombstones - sum(stored))
+
+
+def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | None) -> Verdict:
+    spark, spec, end, limit = gate.spark, gate.spec, gate.end, gate.limit
     with _interpreted(spark):
         if kafka is None:
             return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(other(gate.side)))
-        marks, wanted = _marks_at(layout, progress), find_end_to_read(spec, end, limit) or end
+        marks, wanted = _marks_at(gate.layout, gate.progress), find_end_to_read(spec, end, limit) or end
         if known is not None and (known.end, known.marks) != (wanted, marks):
             known.release()
             known = None
@@ -217,7 +238,9 @@ class _Gate:
         leading = leading.where(_is_within(self.windows(self.side), *PLACE))
         weights = self._weigh(leading, others)
         chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
-        places = F.broadcast(self.spark.createDataFrame(weights.take(chosen).select(PLACE)))
+        # Places of the windows without a stored event are looked at too: a row of `joined` there belongs to nobody.
+        sampled = [weights.take(chosen).select(PLACE), list_unstored(self.windows(self.side), weights.select(PLACE))]
+        places = F.broadcast(self.spark.createDataFrame(pa.concat_tables(sampled)))
         leading = leading.join(places, PLACE, "leftsemi")
         named = {name: f"{self.side}{name.capitalize()}" for name in PLACE}
         joined = self._joined().join(places.withColumnsRenamed(named), list(named.values()), "leftsemi")
@@ -242,6 +265,18 @@ class _Gate:
         spans = files.live_files(table, self.spec.generation, self.side)
         paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
         return read_paths(self.spark, "joined", paths)
+
+
+def list_unstored(windows: Sequence[Window], stored: pa.Table) -> pa.Table:
+    """The places within windows, with the columns of PLACE, at which no event is stored."""
+    partitions, offsets = (stored[name].to_numpy() for name in PLACE)
+    free = [
+        (window.partition, np.setdiff1d(np.arange(window.first, window.after), offsets[partitions == window.partition]))
+        for window in windows
+    ]
+    columns = [np.concatenate([np.full(len(places), partition) for partition, places in free] or [np.empty(0)])]
+    columns.append(np.concatenate([places for _, places in free] or [np.empty(0)]))
+    return pa.table(columns, names=PLACE).cast(stored.schema)
 
 
 def _key() -> Column:

@@ -54,6 +54,7 @@ RESTING_SECONDS = 1.0
 LAG_SECONDS = 2.0
 WATCHED_HEARTBEAT_SECONDS = 1.0
 PULSE_SECONDS = 2.0
+CANCEL_SECONDS = 0.2
 log = logging.getLogger("switchyard.driver")
 
 
@@ -162,6 +163,7 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
         return spec.generation, spec.target, spec.start
 
     records = count_to_read(spec.startOffsets, spec.readyOffsets)
+    seconds = allow_seconds(settings, book.ledger(), records, spec.target)
     return protocol.request(
         book,
         f"{swaps.BY_HAND_PREFIX}{spec.generation}",
@@ -170,7 +172,7 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
         now=datetime.now(UTC),
         rules=settings.rules,
         detail="the job was started by hand",
-        within=timedelta(seconds=allow_seconds(settings, book.ledger(), records)),
+        within=timedelta(seconds=seconds),
     )
 
 
@@ -478,8 +480,10 @@ class _Watch:
             return examine(self.spark, self.layout, self.runner.spec, kafka, self.settings.gate_records, known)
 
     def _abandon(self) -> End:
-        if self._proving is not None:
+        # The gate is many small jobs one after the other, and one that begins after a cancellation goes on.
+        while self._proving is not None and not self._proving[1].done():
             self.spark.sparkContext.cancelAllJobs()
+            concurrent.futures.wait([self._proving[1]], CANCEL_SECONDS)
         _Stopper(self.query, self.runner).close()
         clean_up(self.layout, self.book, self.generation)
         return End.RETIRED

@@ -64,7 +64,7 @@ def test_a_start_past_the_ends_takes_nothing_from_the_deadline(starts: dict[int,
 @example(2**63, None)
 def test_a_given_deadline_replaces_the_computed_one(records: int, asked: float | None) -> None:
     computed = compute_deadline(FRESH.ready_deadline_seconds, records / CAUTIOUS_RECORDS_PER_SECOND)
-    seconds = allow_seconds(FRESH, Ledger(), records, asked)
+    seconds = allow_seconds(FRESH, Ledger(), records, given=asked)
     assert seconds == (computed if asked is None else asked)
     words = describe_deadline(seconds, FRESH.ready_deadline_seconds, records, asked)
     assert bool(words) == (asked is not None or seconds >= FRESH.ready_deadline_seconds + 1)

@@ -923,7 +923,28 @@ def test_a_plan_knows_the_rows_per_event_of_its_topics_and_warns_when_they_grow(
     assert plan(yard, usersTopic=yard.more_users).rowsPerEvent is None, "nobody has read these topics yet"
     report(yard.layout, progress(batchId=1, rowsPerEvent=20.0, recentRowsPerEvent=40.0))
     (warning,) = plan(yard, joinType="inner").warnings
-    assert warning.startswith("each new event makes 40 rows")
+    assert warning.startswith("each new event makes 40 pairs")
+    assert plan(yard, joinType="natural").describe().endswith(warning)
+    assert ", about 40 pairs per event; " in plan(yard, joinType="natural").describe()
+
+
+def test_the_deadline_of_few_records_that_make_many_rows_fits_their_rows(yard: Yard) -> None:
+    yard.activate("first")
+    send_users(yard, 10)
+    assert plan(yard, joinType="inner", start="earliest").deadlineSeconds == pytest.approx(120, abs=1)
+    report(yard.layout, progress(batchId=1, rowsPerEvent=500_000.0))
+    made = plan(yard, joinType="inner", start="earliest")
+    assert made.records >= 10
+    assert made.deadlineSeconds == pytest.approx(120 + 3 * made.records * 10, abs=1)
+    swap_id = yard.send({"joinType": "inner", "start": "earliest"})
+    yard.round()
+    request = yard.book.ledger().find(swap_id)
+    assert request
+    assert request.deadline
+    assert (request.deadline - request.at).total_seconds() == pytest.approx(made.deadlineSeconds, abs=1)
+    unknown = plan(yard, usersTopic=yard.more_users, start="earliest").deadlineSeconds
+    assert unknown
+    assert unknown < 200, "nobody has read these topics yet"
 
 
 def test_small_batches_and_long_swaps_do_not_spoil_an_estimate(yard: Yard) -> None:

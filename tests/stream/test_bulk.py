@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
-from switchyard.stream.bulk import find_standing
+from switchyard.stream.bulk import count_kinds, end_at, find_standing
 from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.tables import store
 from tests.events import draw_events
@@ -52,3 +53,14 @@ def test_rows_without_an_account_are_in_files_of_their_own(spark: SparkSession, 
     files = pa.table(store.open_table(layout, "joined").get_add_actions(flatten=True)).to_pylist()
     shares = {file["null_count.accountOffset"] / file["num_records"] for file in files}
     assert shares == {0.0, 1.0}, files
+
+
+def test_a_task_that_makes_rows_without_end_is_ended_at_the_bound(spark: SparkSession) -> None:
+    """10^14 rows would take days to count: nothing but the bound ends these tasks."""
+    endless = spark.range(10**14).selectExpr("if(id < 10, 'user', 'pair') AS kind")
+    with pytest.raises(SwitchyardError, match="batch 7 makes more than 1000 rows"):
+        count_kinds(end_at(endless, 1_000).groupBy("kind").count(), batch_id=7, most_rows=1_000)
+    few = spark.range(1_000).selectExpr("if(id < 10, 'user', 'pair') AS kind")
+    counted = end_at(few, 1_000).groupBy("kind").count()
+    assert count_kinds(counted, batch_id=7, most_rows=1_000) == {"user": 10, "pair": 990}
+    assert count_kinds(counted.where("kind = 'none'"), batch_id=7, most_rows=1_000) == {}

@@ -208,6 +208,29 @@ def test_records_that_are_stored_wrongly_shut_the_gate_of_a_long_history(stream:
     assert not look(stream, LIMIT).is_clean
 
 
+def test_a_resumed_generation_that_has_lost_everything_is_not_taken_for_one_without_rows(stream: Stream) -> None:
+    for name in ("users", "accounts", "joined"):
+        damage(stream, name, lose)
+    for limit in (LIMIT, 10**6):
+        verdict = look(stream, limit, is_resumed=True)
+        assert (verdict.compared, verdict.miscounted, verdict.is_clean) == (0, RECORDS, False)
+        assert verdict.describe().endswith(f"{RECORDS} records are not stored exactly once")
+
+
+@pytest.mark.parametrize("stream", ["left", "asof"], indirect=True)
+def test_rows_of_an_event_that_is_not_stored_shut_the_gate_of_a_sample(stream: Stream) -> None:
+    """The event has become a reject, so the number of stored records is right, and its rows were left behind."""
+    layout, name = stream.settings.layout, "accounts" if stream.spec.joinType == "asof" else "users"
+    is_first = pc.field("offset") == 0
+    [gone, *_] = store.read_arrow(layout, name, where=is_first).to_pylist()
+    place = {key: gone[key] for key in ("generation", "topic", "partition", "offset", "ts")}
+    store.append_rows(layout, "rejects", [place | {"value": None, "reason": "it was never valid"}])
+    damage(stream, name, lambda rows: rows.filter(~(is_first & (pc.field("partition") == gone["partition"]))))
+    verdict = look(stream, LIMIT, is_resumed=True)
+    assert (verdict.missing, verdict.miscounted) == (0, 0)
+    assert verdict.extra > 0
+
+
 @pytest.mark.parametrize("join_type", JOIN_TYPES)
 def test_a_hot_key_is_compared_by_some_of_its_events(
     spark: SparkSession, layout: Layout, topics: Topics, join_type: str
