@@ -13,7 +13,7 @@ STACK_TESTS := tests/topology tests/integration/test_stack.py tests/browser \
 CODE := switchyard tools tests dags jobs plugins bench docker
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test test-fast test-faults test-browser check format bench requirements cluster soak clean
+.PHONY: help setup run down test test-fast test-faults test-browser check format bench requirements cluster soak hour clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-browser: setup-dev ## try the page in a real browser; part of test
 
 soak: setup-dev ## random swaps, kills and load for MINUTES (60), then the audit; SEED repeats a run
 	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
+
+hour: setup-dev ## an hour of the demo at once, then every join from earliest, away, and back when it has retired
+	@$(BIN)/python -m tests.faults.hour
 
 bench: setup ## run the measurements, about 40 minutes; ONLY="bulk swap" runs some, QUICK=1 all at small sizes
 	@$(BIN)/python bench/all.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
