@@ -503,6 +503,7 @@ def run_forget(settings: Settings, options: argparse.Namespace) -> int:
 
 def run_demo(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.kafka.demo import RATE, produce_demo, produce_records
+    from switchyard.kafka.topics import TopicReader
     from switchyard.local.kafka_settings import find_kafka
 
     if options.records and (options.rate or options.seconds):
@@ -512,6 +513,10 @@ def run_demo(settings: Settings, options: argparse.Namespace) -> int:
         "users_topic": options.users_topic or settings.users_topic,
         "accounts_topic": options.accounts_topic or settings.accounts_topic,
     }
+
+    with TopicReader(kafka) as reader:
+        for topic in topics.values():
+            reader.partitions(topic)
 
     def tell(count: int, elapsed: float) -> None:
         _tell_on_stderr(f"{count} records in {elapsed:.0f} s")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import JOIN_TYPES
 from switchyard.local import loopback
 from switchyard.settings import Settings
@@ -86,18 +87,19 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
+def must(stack: Stack, *arguments: str) -> None:
+    answer = stack.run(*arguments, timeout_seconds=COMMAND_SECONDS)
+    if answer.returncode:
+        raise SystemExit(answer.stdout + answer.stderr)
+
+
 def run(folder: Path, records: int, join_types: list[str]) -> int:
     ports = {name: loopback.pick_free_port() for name in ("airflow_port", "kafka_port")}
     stack = ShippedStack(Settings(root=str(folder / "root"), **ports))
     try:
-        for command in (
-            ("up", "--detach"),
-            ("demo", "--records", str(records)),
-            ("demo", "--records", "200", *AWAY),
-        ):
-            answer = stack.run(*command, timeout_seconds=COMMAND_SECONDS)
-            if answer.returncode:
-                raise SystemExit(answer.stdout + answer.stderr)
+        must(stack, "up", "--detach")
+        ensure_topics(stack.kafka, AWAY[1::2])
+        must(stack, "demo", "--records", str(records))
         tell(f"{records} records of the demo are in its topics")
         hour = Hour(stack)
         for join_type in join_types:

@@ -57,3 +57,13 @@ def test_the_command_sends_so_many_records(
     assert main(["demo", "--records", "70", "--json", *pair]) == 0
     assert json.loads(capsys.readouterr().out) == {"sent": 70}
     assert len(read_ids(topics)) == 70
+
+
+def test_a_topic_that_does_not_exist_is_told_before_anything_is_sent(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", topics.bootstrap)
+    pair = ["--users-topic", topics.users, "--accounts-topic", "no-such-topic"]
+    assert main(["demo", "--records", "70", *pair]) == 2
+    assert "the topic no-such-topic does not exist" in capsys.readouterr().err
+    assert read_ids(topics) == []
