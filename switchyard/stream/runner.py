@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from switchyard import offsets
-from switchyard.errors import FencedError, LostRaceError, SwitchyardError
+from switchyard.errors import FencedError, LostRaceError, SwitchyardError, UnwritableError
 from switchyard.fan_out import FanOut
 from switchyard.generations import GenerationSpec
 from switchyard.layout import BIG_TABLES, Layout
@@ -211,7 +211,7 @@ class BatchRunner:
                 merge_small(self.layout, table, name, generation, key, self._merged_bytes)
             self._progress.update_incremental()
             merge_small(self.layout, self._progress, "progress", generation, ["at"], self._merged_bytes)
-        except LostRaceError as error:
+        except (LostRaceError, UnwritableError) as error:
             log.warning("small files stay as they are for now: %s", error)
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
