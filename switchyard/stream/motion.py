@@ -52,7 +52,7 @@ class Motion:
             # The driver itself is one of those listed.
             runner.executors = self._context.getExecutorMemoryStatus().size() - 1
             self._had_executors |= runner.executors > 0
-        is_idle = not runner.lag and runner.executors != 0
+        is_idle = not runner.lag and not runner.is_catching_up and runner.executors != 0
         is_quiet = time.monotonic() - runner.moved_at > QUIET_SECONDS
         if is_idle or (is_quiet and self._has_moved()):
             runner.moved_at = time.monotonic()
@@ -79,7 +79,7 @@ class Motion:
         """Why nothing has moved for so long; None when something has, or nothing waits."""
         runner = self._runner
         still = timedelta(seconds=time.monotonic() - runner.moved_at)
-        return explain_standstill(runner.lag, runner.executors, still, patience)
+        return explain_standstill(runner.lag, runner.executors, still, patience, runner.is_catching_up)
 
     def explain_end(self, stuck: timedelta) -> str | None:
         """Why the driver has to end; a cluster may take its time to give a new driver its first executor."""

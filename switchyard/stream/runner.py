@@ -127,6 +127,8 @@ class BatchRunner:
         self.stopping = threading.Event()
         # While a generation is built, each batch waits until the main thread has looked at the one before it.
         self.is_building = False
+        self.is_catching_up = False
+        """Whether a swap waits for records that this driver has still to read, also when the broker tells no lag"""
         self.looked = threading.Event()
         self.looked.set()
         self.begun: tuple[Offsets, Marks] | None = None
