@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ from switchyard.local.kept_process import KeptProcess, start_kept
 from switchyard.local.taking import take_spare
 from switchyard.settings import Settings
 from switchyard.spares import Order
+from switchyard.stream import rehearsal
 from switchyard.submission import GenerationRequest, submit_environment
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
@@ -109,3 +111,26 @@ def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_b
         assert (hand_over.folder / "withdrawn.json").exists()
     assert said == ["The spare driver did not answer; it is ended and replaced."]
     stop_drivers(settings.workspace, 5)
+
+
+def test_a_rehearsal_shows_life_after_each_batch_and_while_the_data_gate_compares(
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch at each sign of life. On a busy machine a spare that showed none would be taken for one that hangs."""
+    signs: list[int] = []
+    examine = rehearsal.examine
+
+    def show_life() -> None:
+        place = next(tmp_path.glob("rehearsal-*"), tmp_path)
+        newest = newest_progress(Layout(str(place)), rehearsal.MADE_UP.generation)
+        signs.append(newest.batchId if newest else -1)
+
+    def examine_slowly(*given: Any) -> Any:
+        before = len(signs)
+        eventually(lambda: len(signs) >= before + 3, 30)
+        return examine(*given)
+
+    monkeypatch.setattr(rehearsal, "examine", examine_slowly)
+    rehearsal.rehearse(spark, settings, tmp_path, {}, show_life)
+    assert signs == sorted(signs)
+    assert set(range(rehearsal.BATCHES)) <= set(signs)
