@@ -351,21 +351,18 @@ def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(
     progress = newest_progress(layout, 1)
     assert progress is not None
     assert progress.attempt == outage.attempt, "the same driver went on"
-    fail_in_an_outage(outage, tmp_path)
-    topics.send(draw_events(seed=4, count=50))
-    eventually(lambda: driver.has_read(350))
     stop(driver)
     assert_clean(spark, outage.settings)
+    fail_in_an_outage(outage, tmp_path)
 
 
 def fail_in_an_outage(outage: Outage, folder: Path) -> None:
     """A swap whose broker hangs makes no progress: it fails long before its deadline, and says why."""
-    ask(outage.settings.model_copy(update={"ready_deadline_seconds": 900}), outage.topics, "asked", "inner", "earliest")
-    book, soon = DeltaBook(outage.settings.layout), {"SWITCHYARD_STUCK_SECONDS": "4"}
-    with running_driver(
-        outage.settings, outage.topics, folder, generation=2, join_type="inner", environment=soon
-    ) as pending:
-        eventually(lambda: book.ledger().has("asked", Event.STARTING), every_seconds=0.05)
+    slow = outage.settings.model_copy(update={"ready_deadline_seconds": 900, "max_offsets_per_trigger": 2})
+    book, soon = DeltaBook(slow.layout), {"SWITCHYARD_STUCK_SECONDS": "4"}
+    ask(slow, outage.topics, "asked", "inner", "earliest")
+    with running_driver(slow, outage.topics, folder, generation=2, join_type="inner", environment=soon) as pending:
+        eventually(lambda: consumed(slow.layout, 2))
         pid = int(outage.broker.pid_file.read_text())
         os.kill(pid, signal.SIGSTOP)
         try:
