@@ -25,3 +25,7 @@ class FencedError(SwitchyardError):
 
 class LostRaceError(SwitchyardError):
     """Another writer changed what this one had read; read again and decide again."""
+
+
+class UnwritableError(SwitchyardError):
+    """A table refuses a commit although no other writer has changed it."""

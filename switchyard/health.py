@@ -203,18 +203,28 @@ def check_progress(sight: Sight, limits: Limits) -> Verdict:
     return Verdict("progress", Level.OK, f"batch {last.batch_id} is the last one")
 
 
-def explain_standstill(lag: int | None, executors: int | None, time: timedelta, patience: timedelta) -> str | None:
+def explain_standstill(
+    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_catching_up: bool = False
+) -> str | None:
     """Why rows do not move; None while they do, and while nothing waits or it is not known whether anything does.
 
-    `time` is how long nothing has moved; `executors` is None where a driver needs none.
+    `time` is how long nothing has moved; `executors` is None where a driver needs none. While a swap has not caught up
+    it waits for records, whatever is known of the lag.
     """
     if time <= patience:
         return None
     if executors == 0:
         return f"the driver has had no executors for {describe_time(time)}: see that Spark's master and workers run"
-    if not lag:
+    if not lag and not is_catching_up:
         return None
-    return f"{lag} records wait, and for {describe_time(time)} no batch was committed and no task of Spark has moved"
+    waiting = _describe_waiting(lag)
+    return f"{waiting}, and for {describe_time(time)} no batch was committed and no task of Spark has moved"
+
+
+def _describe_waiting(lag: int | None) -> str:
+    if lag is None:
+        return "the broker does not answer"
+    return f"{lag} records wait" if lag else "the first batch is not committed"
 
 
 def _explain(sight: Sight, patience: timedelta) -> str | None:

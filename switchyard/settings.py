@@ -131,7 +131,11 @@ class Settings(BaseSettings):
     state_retention: timedelta | None = Field(
         None, description="Forget join state older than this (ISO 8601, e.g. P7D); off means never."
     )
-    trigger_seconds: float = Field(1.0, ge=0, description="Least time between the starts of two micro-batches.")
+    trigger_seconds: float = Field(
+        1.0,
+        ge=0,
+        description="Least time between the starts of two micro-batches. Rows that stand still are told 20 s after it.",
+    )
     shuffle_partitions: int = Field(2, gt=0, description="State partitions of a generation, for its life.")
     driver_memory: str = Field("768m", pattern=r"^\d+[mg]$", description="Heap of a generation's driver.")
     driver_java_options: str = Field(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +22,18 @@ from switchyard.stream import changes
 from switchyard.stream.changes import BATCH_SCHEMA, ROW_SCHEMA, Batch, Side
 from switchyard.tables import files
 from switchyard.tables.forgotten import Marks, Mask
+from switchyard.tables.pieces import FILE_BYTES, PIECE_BYTES, PIECE_ROWS, gather
 from switchyard.tables.removal import generation_files
 from switchyard.tables.schemas import REJECTS
-from switchyard.tables.writer import Revision, TableWriter
+from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
 
 REASON = "the person was forgotten"
 POSITION = ("topic", "partition", "offset", "ts")
 KEY = ("userId", "partition", "offset")
 MOST_PAIRS = 250_000
 PAIR_BYTES = 64 * 2**20
+ROW_BYTES = 64
+"""Of the numbers and times in a row"""
 SIDES: dict[str, Side] = {"users": "user", "accounts": "account"}
 
 
@@ -62,12 +64,8 @@ def _repeat(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-@dataclass(frozen=True)
-class Events:
-    """The persons who lose a record by some marks, and by table their records that came after they were forgotten."""
-
-    persons: set[str]
-    kept: dict[str, pa.Table]
+Pieces = Callable[[], Iterable[pa.Table]]
+"""Stored events in pieces of bounded size, read again whenever they are asked for."""
 
 
 def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> dict[str, int]:
@@ -78,26 +76,27 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
     """
     number = marks.newest
     todo = marks.after(min(writer.last_mark() for writer in writers.values()))
-    events = find_events(writers, spec, todo)
+    persons = find_persons(writers, spec, todo)
     lost = dict.fromkeys(writers, 0)
 
     def blank_rejects(table: DeltaTable) -> Revision:
         revision, lost["rejects"] = _without(
             writers["rejects"], table, lambda rows: is_forgotten_reject(rows, todo), instead=_positions
         )
-        revision.added.extend(writers["rejects"].write_all(_blanks(writers, spec, todo, events.persons)))
+        revision.added.extend(writers["rejects"].write_all(_blanks(writers, spec, todo, persons)))
         return revision
 
     def join_again(table: DeltaTable) -> Revision:
-        revision, lost["joined"] = _without(
-            writers["joined"], table, lambda rows: _is_of(rows, events.persons), ["userId"]
+        revision, lost["joined"] = _without(writers["joined"], table, lambda rows: _is_of(rows, persons), ["userId"])
+        users, accounts = (
+            partial(_scan_kept, writers[name], topic_of(spec, name), todo, persons) for name in ("users", "accounts")
         )
-        for rows in join_events(events.kept["users"], events.kept["accounts"], spec):
+        for rows in gather(join_events(users, accounts, spec), FILE_ROWS, FILE_BYTES):
             revision.added.extend(write_joined(writers["joined"], rows))
         return revision
 
     def remove_events(name: str, table: DeltaTable) -> Revision:
-        find = partial(_is_gone, topic=topic_of(spec, name), marks=todo, persons=events.persons)
+        find = partial(_is_gone, topic=topic_of(spec, name), marks=todo, persons=persons)
         revision, lost[name] = _without(writers[name], table, find, KEY)
         return revision
 
@@ -112,13 +111,14 @@ def topic_of(spec: GenerationSpec, name: str) -> str:
     return spec.usersTopic if name == "users" else spec.accountsTopic
 
 
-def find_events(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> Events:
+def find_persons(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> set[str]:
+    """The persons who lose a record by some marks."""
     persons: set[str] = set()
     for name in SIDES:
         for rows in _scan_all(writers[name], KEY):
             gone = rows.filter(pa.array(marks.is_forgotten(topic_of(spec, name), rows, *KEY)))
             persons.update(pc.unique(gone["userId"]).to_pylist())
-    return Events(persons, {name: _find_kept(writers[name], topic_of(spec, name), marks, persons) for name in SIDES})
+    return persons
 
 
 def _scan_all(writer: TableWriter, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -126,13 +126,11 @@ def _scan_all(writer: TableWriter, columns: Sequence[str] | None = None) -> Iter
         yield from writer.scan(path, columns)
 
 
-def _find_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str]) -> pa.Table:
-    """What came between a mark and now: a micro-batch or two, as a mark is carried out before the next one."""
-    found = [writer.schema.empty_table()]
+def _scan_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str]) -> Iterator[pa.Table]:
+    """The records of these persons that came after they were forgotten: few in a stream, any number in a backfill."""
     for rows in _scan_all(writer) if persons else ():
         theirs = rows.filter(pa.array(_is_of(rows, persons)))
-        found.append(theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *KEY))))
-    return pa.concat_tables(found)
+        yield theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *KEY)))
 
 
 def _is_of(rows: pa.Table, persons: set[str]) -> Mask:
@@ -222,31 +220,86 @@ def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
     return [writer.write(rows.filter(part)) for part in (lonely, pc.invert(lonely))]
 
 
-def join_events(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> Iterator[pa.Table]:
-    """The join of a few stored events: what one batch of just these would add.
+def join_events(users: Pieces, accounts: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
+    """The join of stored events: what one batch of just these would add.
 
-    Each join has one row for each event of one side, or rows that need no other event of it: these are cut into parts,
-    so that a person with many events on both sides never has all pairs in memory.
+    A part of the side that each row has one event of meets the other side part by part, so neither a person with many
+    events nor all pairs of two parts are ever in memory. Most often one part is all.
     """
-    is_asof = spec.joinType == "asof"
-    cut, whole = (accounts, users) if is_asof else (users, accounts)
-    widths = sum(rows.nbytes // max(1, rows.num_rows) for rows in (cut, whole))
-    step = max(1, min(MOST_PAIRS, PAIR_BYTES // max(1, widths)) // max(1, whole.num_rows))
-    for first in range(0, cut.num_rows, step):
-        part = cut.slice(first, step)
-        yield _join(whole if is_asof else part, part if is_asof else whole, spec)
+    leading, others = (accounts, users) if spec.joinType == "asof" else (users, accounts)
+    for part in _parts(leading):
+        yield from _join_part(part, others, spec)
 
 
-def _join(users: pa.Table, accounts: pa.Table, spec: GenerationSpec) -> pa.Table:
-    left, right = (_named(rows, side) for rows, side in ((users, "user"), (accounts, "account")))
-    pairs = left.join(right, keys="userId", join_type="inner")
-    if spec.joinType == "asof":
-        pairs = pairs.filter(pc.less_equal(pairs["userTs"], pairs["accountTs"]))
-    if spec.stateRetention is not None:
-        apart = pc.abs(pc.subtract(pairs["userTs"].cast(pa.int64()), pairs["accountTs"].cast(pa.int64())))
-        pairs = pairs.filter(pc.less_equal(apart, int(spec.stateRetention.total_seconds() * 1_000_000)))
-    batch = Batch(_as_rows(left), _as_rows(right), _as_rows(pairs), BATCH_SCHEMA.empty_table(), tombstones=0)
+def _parts(events: Pieces) -> Iterator[pa.Table]:
+    return gather(events(), PIECE_ROWS, PIECE_BYTES)
+
+
+def _join_part(part: pa.Table, others: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
+    """All rows of some events of the leading side: pairs as they are found, or of each event the latest one."""
+    side = changes.leading_side(spec.joinType)
+    leading, latest = _as_rows(_named(part, side)), ROW_SCHEMA.empty_table()
+    has_pair = np.zeros(part.num_rows, dtype=bool)
+    for other in _parts(others):
+        for pairs in _pairs(part, other, spec):
+            if spec.joinType in ("left", "inner"):
+                has_pair |= np.isin(changes.keys_of(leading, side), changes.keys_of(pairs, side))
+                yield pairs
+                continue
+            latest = changes.keep_latest(pa.concat_tables([latest, pairs]), side)
+            if latest.nbytes > PAIR_BYTES and part.num_rows > 1:
+                for half in _halves(part):
+                    yield from _join_part(half, others, spec)
+                return
+    yield _finish(leading.filter(pa.array(~has_pair)), latest, spec)
+
+
+def _finish(leading: pa.Table, pairs: pa.Table, spec: GenerationSpec) -> pa.Table:
+    none = ROW_SCHEMA.empty_table()
+    users, accounts = (none, leading) if spec.joinType == "asof" else (leading, none)
+    batch = Batch(users, accounts, pairs, BATCH_SCHEMA.empty_table(), tombstones=0)
     return changes.joined_changes(batch, spec.joinType).appended
+
+
+def _pairs(part: pa.Table, other: pa.Table, spec: GenerationSpec) -> Iterator[pa.Table]:
+    users, accounts = (other, part) if spec.joinType == "asof" else (part, other)
+    for some_users, some_accounts in _tiles(users, accounts):
+        left, right = _named(some_users, "user"), _named(some_accounts, "account")
+        pairs = left.join(right, keys="userId", join_type="inner")
+        if spec.joinType == "asof":
+            pairs = pairs.filter(pc.less_equal(pairs["userTs"], pairs["accountTs"]))
+        if spec.stateRetention is not None:
+            apart = pc.abs(pc.subtract(pairs["userTs"].cast(pa.int64()), pairs["accountTs"].cast(pa.int64())))
+            pairs = pairs.filter(pc.less_equal(apart, int(spec.stateRetention.total_seconds() * 1_000_000)))
+        if pairs.num_rows:
+            yield _as_rows(pairs)
+
+
+def _tiles(one: pa.Table, two: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Each row of one with each of the other, in parts that make few pairs, also if their longest rows meet."""
+    most = one.num_rows * two.num_rows
+    if not most:
+        return
+    if most == 1 or (most <= MOST_PAIRS and most * (_longest_row(one) + _longest_row(two)) <= PAIR_BYTES):
+        yield one, two
+    elif one.num_rows >= two.num_rows:
+        for half in _halves(one):
+            yield from _tiles(half, two)
+    else:
+        for half in _halves(two):
+            yield from _tiles(one, half)
+
+
+def _halves(rows: pa.Table) -> list[pa.Table]:
+    middle = rows.num_rows // 2
+    return [rows.slice(0, middle), rows.slice(middle)]
+
+
+def _longest_row(rows: pa.Table) -> int:
+    """About how many bytes the longest row has."""
+    texts = [column for column in rows.columns if pa.types.is_string(column.type)]
+    longest = pc.max(reduce(pc.add, [pc.coalesce(pc.binary_length(column), 0) for column in texts])).as_py()
+    return int(longest) + ROW_BYTES
 
 
 def _named(events: pa.Table, side: str) -> pa.Table:

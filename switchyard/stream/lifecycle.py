@@ -418,6 +418,7 @@ class _Watch:
         self._is_watched = is_active and swaps.is_on_probation(ledger, _now(), self.settings.rules)
         self._is_resting = is_active and not self._is_watched
         self.runner.is_building = is_building and not is_active
+        self.runner.is_catching_up = self._is_catching_up(ledger, standing)
         if swaps.is_abandoned(ledger, self.generation):
             return self._abandon()
         if swaps.must_stop(ledger, self.started_for):
@@ -429,6 +430,13 @@ class _Watch:
         elif ledger.is_lingering(self.generation):
             return self._linger(ledger, standing)
         return None
+
+    def _is_catching_up(self, ledger: Ledger, standing: Standing) -> bool:
+        """Whether a swap waits for what this driver reads; with nothing active there is nothing to fall back to."""
+        request = ledger.building
+        if request is None or not self.runner.is_building or standing.generation is None:
+            return False
+        return not ledger.has(request.swapId, Event.READY) and not self._has_caught_up(request)
 
     def _build(self, request: Request) -> None:
         """Ready once it has caught up and its rows were compared; then the flip."""

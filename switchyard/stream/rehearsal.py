@@ -8,10 +8,12 @@ else.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +27,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.generations import GenerationSpec
 from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
-from switchyard.layout import REHEARSAL
+from switchyard.layout import REHEARSAL, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.settings import Settings
@@ -47,6 +49,7 @@ USERS, OWNERS = 17, 11
 """How many people are made up, and how many of them have an account."""
 # All of them are compared, whatever the setting says.
 GATE_RECORDS = 100_000
+LIFE_SECONDS = 1.0
 MADE_UP = GenerationSpec(
     generation=1,
     usersTopic="users",
@@ -114,7 +117,7 @@ def _rehearse_made_up(spark: SparkSession, settings: Settings, show_life: Callab
     runner = _Rehearsal(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
     _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"), show_life)
-    _judge(examine(spark, settings.layout, spec, None, GATE_RECORDS), began)
+    _judge(_examine(spark, settings.layout, spec, None, show_life), began)
 
 
 def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec | None:
@@ -156,7 +159,22 @@ def _rehearse_newest(
     runner = BatchRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = generation_rows(spark, spec, kafka, NEWEST_BATCH_RECORDS)
     _stream(settings, runner, rows.writeStream.trigger(availableNow=True), show_life)
-    _judge(examine(spark, settings.layout, spec, kafka, GATE_RECORDS), began)
+    _judge(_examine(spark, settings.layout, spec, kafka, show_life), began)
+
+
+def _examine(
+    spark: SparkSession,
+    layout: Layout,
+    spec: GenerationSpec,
+    kafka: Mapping[str, str] | None,
+    show_life: Callable[[], None],
+) -> Verdict:
+    """The data gate, in a thread as in a generation's driver: it may take long, and this thread shows life."""
+    with ThreadPoolExecutor(1, thread_name_prefix="gate") as pool:
+        examining = pool.submit(examine, spark, layout, spec, kafka, GATE_RECORDS)
+        while not concurrent.futures.wait([examining], LIFE_SECONDS).done:
+            show_life()
+        return examining.result()
 
 
 def _judge(verdict: Verdict, began: float) -> None:

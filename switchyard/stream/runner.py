@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from switchyard import offsets
-from switchyard.errors import FencedError, LostRaceError, SwitchyardError
+from switchyard.errors import FencedError, LostRaceError, SwitchyardError, UnwritableError
 from switchyard.fan_out import FanOut
 from switchyard.generations import GenerationSpec
 from switchyard.layout import BIG_TABLES, Layout
@@ -127,6 +127,8 @@ class BatchRunner:
         self.stopping = threading.Event()
         # While a generation is built, each batch waits until the main thread has looked at the one before it.
         self.is_building = False
+        self.is_catching_up = False
+        """Whether a swap waits for records that this driver has still to read, also when the broker tells no lag"""
         self.looked = threading.Event()
         self.looked.set()
         self.begun: tuple[Offsets, Marks] | None = None
@@ -211,7 +213,7 @@ class BatchRunner:
                 merge_small(self.layout, table, name, generation, key, self._merged_bytes)
             self._progress.update_incremental()
             merge_small(self.layout, self._progress, "progress", generation, ["at"], self._merged_bytes)
-        except LostRaceError as error:
+        except (LostRaceError, UnwritableError) as error:
             log.warning("small files stay as they are for now: %s", error)
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:

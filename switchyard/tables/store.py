@@ -23,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, 
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from switchyard.errors import LostRaceError
+from switchyard.errors import LostRaceError, UnwritableError
 from switchyard.layout import Layout
 from switchyard.object_store import explain_failure, find_store, is_on_object_store
 from switchyard.tables.folders import Folder, options_of
@@ -31,6 +31,8 @@ from switchyard.tables.schemas import PARTITIONED, SCHEMAS
 
 Row = dict[str, Any]
 MOST_RACES = 200
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
+"""Seconds between the tries of a commit that fails although no other writer was faster."""
 NO_RETRIES = CommitProperties(max_commit_retries=0)
 # Each checkpoint of the log lists the files that were removed in this time, and every reader reads that list. Our own
 # vacuum does not go by it.
@@ -155,19 +157,37 @@ def commit_next(table: DeltaTable, name: str, change: Change) -> bool:
 
 
 def _is_next(table: DeltaTable, commit: Callable[[], None]) -> bool:
-    """Whether a commit without retries became the next version. A failure that is no lost race is raised."""
+    """Whether a commit without retries became the next version. A failure that is no lost race is raised.
+
+    A commit that fails although the table is as it was is tried again after a pause: nothing has changed for the
+    decision behind it.
+    """
     before = table.version()
-    try:
-        commit()
-    except DeltaError as error:
-        table.update_incremental()
-        # With the log cut behind a table that was kept open for long, delta-rs says "Invalid table version".
-        if table.version() == before and not isinstance(error, CommitFailedError):
-            raise
-        return False
+    for pause in (*PAUSES, None):
+        try:
+            commit()
+        except DeltaError as error:
+            table.update_incremental()
+            # With the log cut behind a table that was kept open for long, delta-rs says "Invalid table version".
+            if table.version() != before:
+                return False
+            if not isinstance(error, CommitFailedError):
+                raise
+            if pause is None:
+                raise UnwritableError(_describe_refusal(table, error)) from error
+            time.sleep(pause)
+        else:
+            break
     if table.version() == before:
         table.update_incremental()
     return True
+
+
+def _describe_refusal(table: DeltaTable, error: CommitFailedError) -> str:
+    return (
+        f"the table at {table.table_uri} takes no commit after version {table.version()}, and nobody else has changed "
+        f"it: {error}; see that its folder _delta_log can be written, then try again"
+    )
 
 
 def _commit(table: DeltaTable, name: str, change: Change) -> None:

@@ -2,7 +2,8 @@
 
 Everything that is done follows from the seed, which is printed. The stack is the real one, started by its own command
 line, on ports and a root of its own. Exits 1 when an event was lost or is double, a command has no outcome, or one of
-those on the way to the crowd and back, a history of few people with two million joined rows, was not applied.
+those on the way to the crowd and back, a history of few people with two million joined rows, was not applied, or when
+a run of 20 minutes has not been there and back once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -43,6 +44,9 @@ CROWD = ("users-crowd", "accounts-crowd")
 CROWD_PEOPLE, CROWD_RECORDS = 100, 28_000
 """Each has about 140 events on either side: two million pairs. Natural and asof choose among them."""
 LEAST_CROWD_ROWS = {"left": 1_000_000, "inner": 1_000_000, "natural": 14_000, "asof": 14_000}
+MANY_ROWS = 1_000_000
+LONG_MINUTES = 20.0
+"""In so long a run the crowd must have been visited."""
 CALM_PAIRS = [("users-a", "accounts-a"), ("users-b", "accounts-b")]
 PAIRS = [*CALM_PAIRS, CROWD]
 PARTS = ("scheduler", "triggerer", "api-server", "dag-processor")
@@ -71,6 +75,8 @@ class Soak:
     drawn: int = 0
     """Ids that were given away, also to commands that did not get through"""
     audits: list[dict[str, Any]] = field(default_factory=list)
+    visits: list[int] = field(default_factory=list)
+    """How many rows were compared after each visit to the crowd that succeeded, to the crowd and back"""
     wrong: list[str] = field(default_factory=list)
     """What did not go as it must on the way to the crowd and back"""
 
@@ -131,8 +137,8 @@ class Soak:
         """To the crowd from its first event, away, and back when it has retired. Nothing is broken on the way."""
         if not calm(self.stack, self):
             return "not possible now"
-        # The first visit is to a million rows at least.
-        join_type = self.draw.choice(JOIN_TYPES if self.audits else ("left", "inner"))
+        # Until one has succeeded, each visit is to a million rows at least.
+        join_type = self.draw.choice(JOIN_TYPES if count_large(self.visits) else ("left", "inner"))
         crowd = self._follow("swap", *_options(CROWD), "--join-type", join_type, "--start", "earliest")
         self._follow("swap", *_options(self.draw.choice(CALM_PAIRS)), "--start", "latest")
         eventually(lambda: self.stack.book.ledger().is_retired(crowd), CALM_SECONDS)
@@ -140,6 +146,7 @@ class Soak:
         self.audits.append(audit := run_audit(self.stack))
         assert (back, audit["generation"]) == (crowd, crowd), f"{back} is not the generation of the crowd, {crowd}"
         assert audit["rowsCompared"] >= LEAST_CROWD_ROWS[join_type], f"only {audit['rowsCompared']} rows"
+        self.visits.append(audit["rowsCompared"])
         return f"{join_type}, {audit['rowsCompared']} rows"
 
     def _follow(self, *arguments: str) -> int:
@@ -269,8 +276,10 @@ def run(folder: Path, minutes: float, seed: int) -> dict[str, object]:
                     soak.step()
                     say(f"    {describe(stack, soak, traffic, stalls)}")
                 say("no more faults")
+                if judge_visits(soak.visits, minutes):
+                    soak.perform(soak.visit_crowd)
                 calm(stack, soak)
-                return reckon(stack, soak, traffic, stalls)
+                return reckon(stack, soak, traffic, stalls, minutes)
         finally:
             stop.set()
             watcher.join()
@@ -312,7 +321,21 @@ def run_audit(stack: Stack) -> dict[str, Any]:
     return dict(json.loads(answer.stdout))
 
 
-def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> dict[str, object]:
+def count_large(visits: Sequence[int]) -> int:
+    return sum(rows >= MANY_ROWS for rows in visits)
+
+
+def judge_visits(visits: Sequence[int], minutes: float) -> list[str]:
+    """What is wrong with the visits that succeeded, given with their rows: a long run without any has proven little."""
+    if minutes < LONG_MINUTES or count_large(visits):
+        return []
+    least = f"with {MANY_ROWS} joined rows"
+    return [
+        f"in {minutes:g} minutes no visit to the crowd {least} and back succeeded; with fewer rows {len(visits)} did"
+    ]
+
+
+def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch, minutes: float) -> dict[str, object]:
     ledger, until = stack.book.ledger(), datetime.now(UTC)
     status = stack.status()
     lost = [("?", 0, 0, until)]
@@ -332,7 +355,12 @@ def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> di
         "lost": len(lost) + sum(audit.get("missing", -1) for audit in audits),
         "double": sum(audit.get("extra", -1) + audit.get("unaccounted", -1) for audit in audits),
         "rowsCompared": [audit.get("rowsCompared", 0) for audit in audits],
-        "wrong": soak.wrong,
+        "crowdVisits": {
+            "tried": soak.done["visit_crowd"],
+            "succeeded": len(soak.visits),
+            "withAMillionRows": count_large(soak.visits),
+        },
+        "wrong": soak.wrong + judge_visits(soak.visits, minutes),
         "unsettled": [name for name in soak.sent if name not in ledger.outcomes],
         "settledTwice": twice,
         "readErrors": [len(traffic.read_errors), *traffic.read_errors[:3]],

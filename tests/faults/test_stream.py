@@ -88,7 +88,9 @@ def outage(own_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iter
     settings = Settings(root=str(folder / "root"))
     topics = make_topics(own_broker.bootstrap)
     topics.send(draw_events(seed=1, count=100))
-    with running_driver(settings, topics, folder) as driver:
+    # Less than the outage takes: what is active waits for its broker all the same.
+    patience = {"SWITCHYARD_STUCK_SECONDS": "30"}
+    with running_driver(settings, topics, folder, environment=patience) as driver:
         eventually(lambda: status_generation(settings.layout) == 1)
         before = newest_progress(settings.layout, 1)
         assert before is not None
@@ -328,7 +330,9 @@ def test_everything_asked_for_twice_at_the_same_instant_happens_once(
     assert_clean(spark, settings)
 
 
-def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(spark: SparkSession, outage: Outage) -> None:
+def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(
+    spark: SparkSession, outage: Outage, tmp_path: Path
+) -> None:
     """The last of this file, because the outage began with the first."""
     layout, topics, driver = outage.settings.layout, outage.topics, outage.driver
     outage.thawed.join()
@@ -349,3 +353,22 @@ def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(spark: SparkSes
     assert progress.attempt == outage.attempt, "the same driver went on"
     stop(driver)
     assert_clean(spark, outage.settings)
+    fail_in_an_outage(outage, tmp_path)
+
+
+def fail_in_an_outage(outage: Outage, folder: Path) -> None:
+    """A swap whose broker hangs makes no progress: it fails long before its deadline, and says why."""
+    slow = outage.settings.model_copy(update={"ready_deadline_seconds": 900, "max_offsets_per_trigger": 2})
+    book, soon = DeltaBook(slow.layout), {"SWITCHYARD_STUCK_SECONDS": "4"}
+    ask(slow, outage.topics, "asked", "inner", "earliest")
+    with running_driver(slow, outage.topics, folder, generation=2, join_type="inner", environment=soon) as pending:
+        eventually(lambda: consumed(slow.layout, 2))
+        pid = int(outage.broker.pid_file.read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert pending.wait(300) == FAILED, pending.tail()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    outcome = book.ledger().outcomes["asked"]
+    assert outcome.event is Event.FAILED
+    assert outcome.detail.startswith("no progress: the broker does not answer, and for ")

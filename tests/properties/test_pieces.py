@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import duckdb
@@ -106,16 +108,31 @@ def events(schema: pa.Schema) -> st.SearchStrategy[pa.Table]:
 
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
 @settings(max_examples=25, deadline=None)
-@given(users=events(USERS), accounts=events(ACCOUNTS), most=st.integers(1, 20))
-def test_a_join_in_parts_is_the_join(join_type: str, users: pa.Table, accounts: pa.Table, most: int) -> None:
-    def join() -> Counter[str]:
-        parts = forgetting.join_events(users, accounts, spec_of(join_type))
+@given(
+    users=events(USERS),
+    accounts=events(ACCOUNTS),
+    most=st.integers(1, 20),
+    rows=st.integers(1, 8),
+    size=st.integers(1, 2_000),
+)
+def test_a_join_in_parts_is_the_join(
+    join_type: str, users: pa.Table, accounts: pa.Table, most: int, rows: int, size: int
+) -> None:
+    def join(most_rows: int) -> Counter[str]:
+        parts = forgetting.join_events(partial(cut, users, most_rows), partial(cut, accounts, most_rows), spec)
         return Counter(str(row) for part in parts for row in part.to_pylist())
 
+    spec = spec_of(join_type)
     with pytest.MonkeyPatch.context() as patch:
-        whole = join()
+        whole = join(100)
         patch.setattr(forgetting, "MOST_PAIRS", most)
-        assert join() == whole
+        patch.setattr(forgetting, "PIECE_ROWS", rows)
+        patch.setattr(forgetting, "PAIR_BYTES", size)
+        assert join(rows) == whole
+
+
+def cut(rows: pa.Table, most_rows: int) -> Iterator[pa.Table]:
+    return (rows.slice(first, most_rows) for first in range(0, rows.num_rows, most_rows))
 
 
 @settings(deadline=None)

@@ -57,12 +57,12 @@ def events_of(layout: Layout, swap_id: str) -> list[Event]:
 def test_killed_at_every_point_nothing_is_lost_or_double(
     spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path
 ) -> None:
-    events = draw_events(seed=11, count=70 * (len(CRASH_POINTS) + 1))
+    events = draw_events(seed=11, count=150 * (len(CRASH_POINTS) + 1))
     for number, crash in enumerate(CRASH_POINTS):
-        topics.send(events[number * 70 : (number + 1) * 70])
+        topics.send(events[number * 150 : (number + 1) * 150])
         with running_driver(settings, topics, tmp_path, crash=crash) as driver:
             assert driver.wait() == KILLED, driver.tail()
-    topics.send(events[-70:])
+    topics.send(events[-150:])
     with running_driver(settings, topics, tmp_path, join_type="left") as driver:
         eventually(lambda: driver.has_read(len(events)))
         driver.ask_to_stop()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.stream import motion
-from switchyard.stream.motion import Motion
+from switchyard.stream.motion import BUSY_SHARE, Motion
 from switchyard.stream.runner import BatchRunner
 from switchyard.swaps import Target
 from tests.specs import make_spec
@@ -78,3 +79,28 @@ def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: Spa
         assert has_moved(watched, runner)
         runner.broker_ends = {}
         assert has_moved(watched, runner), "it is not known whether anything waits"
+        runner.is_catching_up = True
+        reason = eventually(lambda: watched.look() or watched.explain_end(timedelta(seconds=3)), every_seconds=1)
+        assert reason.startswith("the broker does not answer, and for"), "a swap waits for records all the same"
+
+
+def test_a_jvm_that_only_collects_garbage_does_not_move(spark: SparkSession, runner: BatchRunner) -> None:
+    watched, enough = Motion(spark, runner), threading.Event()
+    jvm: Any = spark.sparkContext._jvm
+
+    def collect() -> None:
+        while not enough.is_set():
+            jvm.System.gc()
+
+    collecting = threading.Thread(target=collect)
+    with running_task(spark, WAITING):
+        collecting.start()
+        try:
+            used = watched._read_used()
+            reason = eventually(lambda: watched.look() or watched.explain(timedelta(seconds=3)), every_seconds=1)
+            computed, _, passed = (new - old for new, old in zip(watched._read_used(), used, strict=True))
+        finally:
+            enough.set()
+            collecting.join()
+    assert reason.startswith("7 records wait")
+    assert computed > BUSY_SHARE * passed, "the processors were busy all the time"

@@ -6,9 +6,11 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,6 +25,7 @@ from switchyard.local.kept_process import KeptProcess, start_kept
 from switchyard.local.taking import take_spare
 from switchyard.settings import Settings
 from switchyard.spares import Order
+from switchyard.stream import rehearsal
 from switchyard.submission import GenerationRequest, submit_environment
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
@@ -109,3 +112,22 @@ def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_b
         assert (hand_over.folder / "withdrawn.json").exists()
     assert said == ["The spare driver did not answer; it is ended and replaced."]
     stop_drivers(settings.workspace, 5)
+
+
+def test_a_rehearsal_shows_life_after_each_batch_and_while_the_data_gate_compares(
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a spare that shows none would be taken for one that hangs."""
+    signs: list[float] = []
+    streamed: list[int] = []
+    examine = rehearsal.examine
+
+    def examine_slowly(*given: Any) -> Any:
+        streamed.append(len(signs))
+        eventually(lambda: len(signs) >= streamed[0] + 3, 30)
+        return examine(*given)
+
+    monkeypatch.setattr(rehearsal, "examine", examine_slowly)
+    rehearsal.rehearse(spark, settings, tmp_path, {}, lambda: signs.append(time.monotonic()))
+    begin_and_end = 2
+    assert streamed[0] >= begin_and_end + rehearsal.BATCHES - 1

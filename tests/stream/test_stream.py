@@ -22,12 +22,12 @@ from tests.second_oracle import join_with_duckdb, read_joined
 from tests.stream.running import Stream
 from tests.topics import Topics
 
-ROUNDS, EVENTS = 2, 160
+EVENTS = 110
 
 
 @pytest.mark.parametrize(
-    ("small_batch_records", "most_revised_rows"),
-    [(100_000, 0), (0, 50_000), (0, 0)],
+    ("small_batch_records", "most_revised_rows", "rounds"),
+    [(100_000, 0, 3), (0, 50_000, 3), (0, 0, 2)],
     ids=["small", "bulk", "revised by executors"],
 )
 @pytest.mark.parametrize("join_type", JOIN_TYPES)
@@ -38,6 +38,7 @@ def test_restarted_stream_equals_the_join(
     join_type: str,
     small_batch_records: int,
     most_revised_rows: int,
+    rounds: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bulk, "MOST_REVISED_ROWS", most_revised_rows)
@@ -47,10 +48,10 @@ def test_restarted_stream_equals_the_join(
         topics,
         join_type,
         small_batch_records=small_batch_records,
-        max_offsets_per_trigger=90,
+        max_offsets_per_trigger=60,
     )
-    events = draw_events(seed=7, count=EVENTS * ROUNDS)
-    for number in range(ROUNDS):
+    events = draw_events(seed=7, count=EVENTS * rounds)
+    for number in range(rounds):
         topics.send(events[number * EVENTS : (number + 1) * EVENTS])
         stream.run_attempt()
     audit = stream.audit()

@@ -6,9 +6,11 @@ The tests share the topology and its traffic, in order: a broker that was killed
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import psycopg2
@@ -28,6 +30,8 @@ from tests.topology.spark_cluster import ask
 from tests.waiting import eventually
 
 SWAP = b'{"id": "to-the-second-pair", "usersTopic": "users-2", "accountsTopic": "accounts-2", "joinType": "inner"}'
+WITHIN = timedelta(seconds=30)
+LOOK_SECONDS = 0.5
 AGAIN = b'{"id": "once-more", "joinType": "inner"}'
 
 
@@ -142,9 +146,23 @@ def test_the_old_generation_has_the_rows_of_its_join(topology: Topology) -> None
 def test_spark_s_master_is_restarted_and_rows_move_again(topology: Topology, traffic: Traffic) -> None:
     """The driver goes on to report, without executors: that is not healthy, and the next attempt gets new ones."""
     attempt = topology.status()["attempt"]
+    restarted_at, longest_look = datetime.now(UTC), timedelta()
     topology.spark.restart_master()
-    status = eventually(lambda: "executors" in (now := topology.status())["reason"] and now, 120, 0.5)
+
+    def look() -> dict[str, Any] | None:
+        nonlocal longest_look
+        began = time.monotonic()
+        now = topology.status()
+        longest_look = max(longest_look, timedelta(seconds=time.monotonic() - began + LOOK_SECONDS))
+        return now if "executors" in now["reason"] else None
+
+    status = eventually(look, 120, LOOK_SECONDS)
+    assert status is not None
+    seen_at = datetime.now(UTC)
     assert (status["healthy"], status["attempt"]) == (False, attempt)
+    lost_at, unhealthy_at = find_loss(topology, attempt, restarted_at)
+    assert unhealthy_at - lost_at <= WITHIN, "by the driver's own rows"
+    assert seen_at - lost_at <= WITHIN + longest_look, "by whoever asks for the status"
     eventually(lambda: (now := topology.status())["healthy"] and now["attempt"] > attempt, 180, 0.5)
     moment = datetime.now(UTC)
     eventually(lambda: not traffic.find_lost(2, PAIRS[1][0], moment), 120, 1)
@@ -156,6 +174,15 @@ def test_spark_s_master_is_restarted_and_rows_move_again(topology: Topology, tra
     (ended,) = [line for line in lines if "failed and is started again: no progress: the driver has had no" in line]
     assert lines.index(told) < lines.index(ended)
     assert traffic.read_errors == []
+
+
+def find_loss(topology: Topology, attempt: int, since: datetime) -> tuple[datetime, datetime]:
+    """When this attempt first reported that it has lost its executors, and when a report first made it unhealthy."""
+    rows = store.read_rows(topology.settings.layout, "progress", generation=2)
+    own = [row for row in rows if row["attempt"] == attempt and row["at"] > since]
+    lost = sorted((row["at"], row["at"] - row["movedAt"]) for row in own if row["executors"] == 0)
+    patience = topology.settings.limits.standstill
+    return lost[0][0], next(at for at, still in lost if still > patience)
 
 
 def test_the_audit_on_the_cluster_finds_the_new_generation_clean(topology: Topology) -> None:

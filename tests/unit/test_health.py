@@ -21,6 +21,7 @@ from switchyard.health import (
     find_orphans,
 )
 from switchyard.incidents import Incident, Stage, find_news, open_incidents
+from switchyard.settings import Settings
 from switchyard.swaps import Entry, Event, Ledger, Standing, Target
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -148,6 +149,14 @@ def test_rows_that_do_not_move_are_unhealthy_long_before_the_driver_is_ended() -
     assert level("progress", still(21, lag=None)) is Level.OK
     assert choose_cure(replace(still(120), drivers=drivers((1, 900))), LIMITS, "running") is Cure.NONE
     assert choose_cure(replace(still(121), drivers=drivers((1, 900))), LIMITS, "running") is Cure.END_DRIVER
+
+
+def test_with_the_default_settings_the_verdict_comes_within_half_a_minute() -> None:
+    """A driver looks every two seconds, and what it finds is in `progress` with the next heartbeat at the latest."""
+    settings = Settings()
+    assert settings.limits.standstill.total_seconds() + 2 + settings.heartbeat_seconds <= 30
+    slow = Settings(trigger_seconds=60)
+    assert slow.limits.standstill == settings.limits.standstill + timedelta(seconds=59), "as long as a batch may wait"
 
 
 def test_a_driver_without_executors_is_unhealthy_even_if_nothing_waits() -> None:

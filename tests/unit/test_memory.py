@@ -162,6 +162,27 @@ def test_a_person_with_a_million_rows_is_forgotten(big: Layout, layout: Layout) 
         assert store.read_arrow(layout, name, generation=1, columns=["userId"]).num_rows == ROWS - places.num_rows
 
 
+@pytest.mark.parametrize("join_type", ["left", "natural"])
+def test_a_person_who_comes_back_with_many_long_events_is_forgotten(layout: Layout, join_type: str) -> None:
+    """What a backfill past the mark finds: nearly all of the person's events are later ones."""
+    count, numbers = 40_000, np.arange(40_000)
+    place = {"ts": make_moments(numbers), "partition": np.zeros(count, np.int32), "offset": numbers}
+    person = {"userId": ["a"] * count, "name": pa.repeat("x" * 10_000, count), "topic": ["users"] * count}
+    add_file(layout, "users", 1, person | place)
+    for name in BIG_TABLES:
+        store.open_table(layout, name)
+    make_active(layout)
+    keep_spec(layout, spec_of(join_type))
+    report_all(layout)
+    add_mark(layout, "a", {"users": {0: 10}, "accounts": {0: 0}}, {}, "test")
+    done, taken = measure(forget_in_ended, layout, 1)
+    assert done == DONE
+    assert taken < 400
+    for name, column in (("users", "offset"), ("joined", "userOffset")):
+        kept = store.read_arrow(layout, name, generation=1, columns=[column])[column].to_pylist()
+        assert sorted(kept) == list(range(10, count))
+
+
 def test_many_events_of_one_person_on_both_sides() -> None:
     count, taken = measure(join_many, 2_000)
     assert count == 2_000 * 2_000
@@ -176,7 +197,7 @@ def join_many(count: int) -> int:
         )
         for schema in (USERS, ACCOUNTS)
     )
-    return sum(rows.num_rows for rows in forgetting.join_events(users, accounts, spec_of("inner")))
+    return sum(rows.num_rows for rows in forgetting.join_events(lambda: [users], lambda: [accounts], spec_of("inner")))
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +337,7 @@ def join_long(count: int) -> int:
         )
         for schema, texts in ((USERS, {"name": "x" * 500_000}), (ACCOUNTS, {}))
     )
-    return sum(rows.num_rows for rows in forgetting.join_events(users, accounts, spec_of("inner")))
+    return sum(rows.num_rows for rows in forgetting.join_events(lambda: [users], lambda: [accounts], spec_of("inner")))
 
 
 def test_the_newest_report_and_the_named_versions_of_hours_in_one_file(layout: Layout) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
+from switchyard.errors import UnwritableError
 from switchyard.layout import Layout
 from switchyard.tables import store
 from switchyard.tables.logs import tell
@@ -107,6 +110,71 @@ def test_a_commit_that_fails_for_another_reason_says_so(layout: Layout) -> None:
     table = store.open_table(layout, "logs")
     with pytest.raises(DeltaError, match="schema"):
         store._is_next(table, lambda: write_deltalake(table, pa.table({"other": [1]}), mode="append"))
+
+
+def block_next_version(layout: Layout) -> Path:
+    """Nobody can commit the next version of `logs` while this folder is in its place, and there is no such version."""
+    version = store.open_table(layout, "logs").version() + 1
+    blocked = Path(layout.table("logs"), f"_delta_log/{version:020}.json")
+    blocked.mkdir()
+    return blocked
+
+
+def test_a_commit_that_is_refused_without_another_writer_says_so(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_line(layout, 1)
+    block_next_version(layout)
+    monkeypatch.setattr(store, "PAUSES", (0.0, 0.0))
+    with pytest.raises(
+        UnwritableError, match="takes no commit after version 1, and nobody else has changed it"
+    ) as told:
+        write_line(layout, 2)
+    assert isinstance(told.value.__cause__, CommitFailedError)
+    assert str(told.value.__cause__) in str(told.value)
+
+
+def test_a_commit_that_is_refused_for_a_moment_is_tried_again_after_growing_pauses(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_line(layout, 1)
+    blocked, tries = block_next_version(layout), list[float]()
+    commit = store._commit
+
+    def note_try(table: DeltaTable, name: str, change: store.Change) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 4:
+            blocked.rmdir()
+        commit(table, name, change)
+
+    monkeypatch.setattr(store, "_commit", note_try)
+    write_line(layout, 2)
+    assert read_lines(layout) == [1, 2]
+    assert len(tries) == 4
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert all(pause >= least for pause, least in zip(pauses, store.PAUSES, strict=False))
+    assert list(store.PAUSES) == sorted(store.PAUSES)
+    assert sum(store.PAUSES) < 10
+
+
+def test_a_lost_race_is_run_again_without_a_pause(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_line(layout, 0)
+    commit, lost = store._commit, range(1, 20)
+    others = iter(lost)
+
+    def come_second(table: DeltaTable, name: str, change: store.Change) -> None:
+        if (number := next(others, None)) is not None:
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "_commit", commit)
+                write_line(layout, number)
+        commit(table, name, change)
+
+    monkeypatch.setattr(store, "PAUSES", (600.0,))
+    monkeypatch.setattr(store, "_commit", come_second)
+    began = time.monotonic()
+    write_line(layout, 20)
+    assert time.monotonic() - began < 300
+    assert read_lines(layout) == [0, *lost, 20]
 
 
 def test_of_several_that_create_a_table_one_does_and_all_write_to_it(layout: Layout) -> None:
