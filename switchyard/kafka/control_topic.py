@@ -118,8 +118,8 @@ class ControlTopic:
         return list(self._ask_group(look, f"cannot read the control topic {self.topic}")) if places else []
 
     def _ask_group(self, question: Callable[[], T], what: str) -> T:
-        """Asks until the time is up. A client that may not use its group finds no coordinator, so the question only times
-        out: the refusal itself comes with the next poll."""
+        """Asks until the time is up. A client that may not use its group finds no coordinator, so the question only
+        times out: the refusal itself comes with the next poll."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:

@@ -139,13 +139,13 @@ def _fit(found: Mapping[str, str], jar: str, package: str) -> str:
 
 def _kafka(settings: Settings) -> Iterator[Finding]:
     """A real login with each connection, and a look at the topics that are read now."""
-    # Asked once: it may have to be asked of Airflow, which takes seconds.
+    # Each is asked once: it may have to be asked of Airflow, which takes seconds.
     find = cache(partial(find_kafka, settings))
     login = _guard("kafka login", lambda: _log_in(find()))
     yield login
     if login.ok:
         yield _guard("topics", lambda: _topics(settings, find()))
-    yield _guard("control topic", lambda: _control_topic(settings, find()))
+    yield _guard("control topic", lambda: _control_topic(settings, find() if login.ok else None))
 
 
 def _log_in(kafka: Mapping[str, str]) -> str:
@@ -174,10 +174,11 @@ def find_target(settings: Settings) -> Target:
     return standing or settings.policy.defaults
 
 
-def _control_topic(settings: Settings, data: Mapping[str, str]) -> str:
-    """Reads it, and asks for its group: a cluster may refuse either."""
+def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:
+    """Reads it, and asks for its group: a cluster may refuse either. `data` is None where that cannot be reached."""
     kafka, topic = find_control_kafka(settings), settings.control_topic
-    where = "" if kafka["bootstrap.servers"] == data["bootstrap.servers"] else " on its own cluster"
+    is_elsewhere = data is not None and kafka["bootstrap.servers"] != data["bootstrap.servers"]
+    where = " on its own cluster" if is_elsewhere else ""
     _log_in(kafka)
     with TopicReader(kafka) as reader:
         reader.require_readable(topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,3 +71,25 @@ def test_the_control_topic_is_looked_at_where_it_is(settings: Settings, topics: 
     assert found["kafka login"].ok
     assert not found["control topic"].ok
     assert found["control topic"].finding.startswith("no broker answers at 127.0.0.1:1")
+
+
+BROKEN = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "nonsense"}
+
+
+@pytest.mark.parametrize("broken", ["DEFAULT", "CONTROL"])
+def test_each_connection_is_looked_at_whatever_is_wrong_with_the_other(
+    settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    ensure_topics(topics.kafka, [settings.control_topic])
+    settings.workspace.airflow.mkdir(parents=True)
+    (settings.workspace.airflow / "initialised").touch()
+    for name in ("DEFAULT", "CONTROL"):
+        extra = BROKEN if name == broken else topics.kafka
+        monkeypatch.setenv(f"AIRFLOW_CONN_KAFKA_{name}", json.dumps({"conn_type": "kafka", "extra": extra}))
+    found = findings(settings)
+    ill, well = found["kafka login"], found["control topic"]
+    if broken == "CONTROL":
+        ill, well = well, ill
+    assert well.ok, well
+    assert ill.finding.startswith("the Kafka setting sasl.mechanisms must be one of")
+    assert ill.finding.endswith(f"(connection kafka_{broken.lower()})")
