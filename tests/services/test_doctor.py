@@ -13,6 +13,7 @@ from switchyard.commands import Desk
 from switchyard.control import Message
 from switchyard.kafka.client import write_properties
 from switchyard.kafka.topics import TopicReader, ensure_topics
+from switchyard.layout import Layout
 from switchyard.local.doctor import Finding, examine
 from switchyard.settings import Settings
 from switchyard.swaps import Event
@@ -71,6 +72,12 @@ def test_the_control_topic_is_looked_at_where_it_is(settings: Settings, topics: 
     assert found["kafka login"].ok
     assert not found["control topic"].ok
     assert found["control topic"].finding.startswith("no broker answers at 127.0.0.1:1")
+
+
+def test_an_object_store_is_proved_with_two_commits(settings: Settings, bucket: Layout, tmp_path: Path) -> None:
+    found = findings(settings.model_copy(update={"root": bucket.root, "home": tmp_path}))
+    assert found["object store"].ok, found["object store"]
+    assert "refuses one of two commits of the same version" in found["object store"].finding
 
 
 BROKEN = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "nonsense"}
