@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from switchyard import protocol
 from switchyard.cli import main
@@ -23,6 +24,8 @@ from switchyard.swaps import Event, Ledger, Rules, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.upkeep import retire_kept
+from switchyard.web.access import Access, Viewer
+from switchyard.web.api import create_app
 
 JOINS = ("left", "inner", "natural", "asof")
 
@@ -77,6 +80,20 @@ def test_status_shows_when_each_will_retire(
     assert status["retires"] == [
         {"generation": generation, "at": end if seconds else None}
         for generation, end in zip((1, 2, 3), ends, strict=True)
+    ]
+
+
+def test_the_page_is_told_when_each_will_retire(root: Layout, book: DeltaBook, tmp_path: Path) -> None:
+    """Of these its fact *lingering* is made."""
+    for name in ("index.html", "page.js"):
+        (tmp_path / name).touch()
+    everybody = Access(read=lambda: Viewer("test"), command=lambda: Viewer("test"))
+    client = TestClient(create_app(Settings(root=root.root), everybody, tmp_path))
+    shown = client.get("/api/v1/status").json()
+    assert shown["lingering"] == [1, 2, 3]
+    assert [(one["generation"], datetime.fromisoformat(one["at"])) for one in shown["retires"]] == [
+        (entry.generation, (entry.at + timedelta(seconds=900)).replace(microsecond=0))
+        for entry in book.ledger().lingering
     ]
 
 
