@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +30,12 @@ from switchyard.cli import main
 from switchyard.commands import Desk
 from switchyard.drain import run_round, telling_failures
 from switchyard.errors import AccessError, InputError, SwitchyardError
+from switchyard.gaps import Gap
 from switchyard.kafka import opening
 from switchyard.kafka.client import client_properties, to_java, write_properties
-from switchyard.kafka.control_topic import control_topic, publish
+from switchyard.kafka.control_topic import ControlRecord, control_topic, publish
 from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.probe import probe_gaps
 from switchyard.kafka.topics import TopicReader
 from switchyard.kafka.watching import assign_new, poll_newest
 from switchyard.layout import PROJECT, Layout
@@ -271,17 +273,22 @@ def test_a_place_that_may_be_looked_up_but_not_committed(secured: Secured, monke
         AclOperation.DESCRIBE,
         AclPermissionType.ALLOW,
     )
-    AdminClient(secured.admin).create_acls([rule])[rule].result(30)
+    admin = AdminClient(secured.admin)
+    admin.create_acls([rule])[rule].result(30)
     monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "seen.")
     publish(secured.admin, CONTROL, b"{}", "cli:test")
+    with control_topic(client_properties(secured.logins["SCRAM-SHA-256"].right), CONTROL, "test") as control:
 
-    def is_refused() -> bool:
+        def read() -> list[ControlRecord]:
+            # The rule takes a moment to be everywhere.
+            with suppress(AccessError):
+                return control.read_waiting(lambda text: None)
+            return []
+
+        eventually(read, 20)
         with pytest.raises(AccessError) as refused:
-            drain(secured.logins["SCRAM-SHA-256"].right)
-        assert str(refused.value) == refused_group("seen.control-test")
-        return True
-
-    eventually(is_refused, 20)
+            control.commit_ends()
+    assert str(refused.value) == refused_group("seen.control-test")
 
 
 # Spark
@@ -516,7 +523,8 @@ def test_the_bell_and_the_tasks_use_the_connection(
         assert len(assign_new(consumer, [CONTROL], set())) == 2
         eventually(lambda: (CONTROL, partition, offset) in poll_newest(consumer, 1), 20)
         consumer.commit(offsets=[TopicPartition(CONTROL, partition, offset + 1)], asynchronous=False)
-        found = AdminClient(secured.admin).list_consumer_groups().result(30).valid
+        admin = AdminClient(secured.admin)
+        found = admin.list_consumer_groups().result(30).valid
         group = f"switchyard-team-b.bell-{installation_id(Layout(str(tmp_path / 'root')))}"
         assert group in {one.group_id for one in found}
     finally:
@@ -628,7 +636,7 @@ def test_the_doctor_says_what_is_wrong_with_a_login(
 
 @pytest.mark.parametrize("command", [right], indirect=True)
 def test_the_doctor_says_that_a_group_is_refused(
-    command: None, layout: Layout, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, command: None, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "other.")
     found = {one.check: one for one in examine(load_settings())}
@@ -636,3 +644,10 @@ def test_the_doctor_says_that_a_group_is_refused(
     assert found["topics"].ok
     assert found["control topic"].finding == refused_group(f"other.control-{installation_id(layout)}")
     assert "SWITCHYARD_GROUP_PREFIX" in found["control topic"].remedy
+    # What reads at positions of its own needs no group.
+    publish(secured.admin, CONTROL, b"{}", "cli:test")
+    with TopicReader(client_properties(right(secured))) as reader:
+        first, following = reader.bounds(CONTROL)
+    gaps = [Gap(CONTROL, partition, first[partition], following[partition]) for partition in first]
+    probed = probe_gaps(client_properties(right(secured)), gaps)
+    assert len(probed.lost) == sum(gap.size for gap in gaps) > 0
