@@ -12,8 +12,8 @@ task starts its run of `switchyard_generation`; the task's link *Started generat
 **Is it safe to run again?** Yes, at any time: a message is handled once, however often it is read.
 
 **When it fails.** It is tried again. Most often the broker cannot be reached; its messages stay on the topic and
-are handled when it is back. The log names the cause. A message that is refused does not fail the task: the reason is
-in `swap_history` and `logs`, and in `switchyard history`.
+are handled when it is back. The log names the cause, and so does a line in `logs`, once for each cause. A message
+that is refused does not fail the task: the reason is in `swap_history` and `logs`, and in `switchyard history`.
 """
 
 from __future__ import annotations

@@ -10,14 +10,13 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from switchyard import __version__
 from switchyard.control import MOST_DEADLINE_SECONDS
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.privacy import describe_stack
 from switchyard.settings import Settings, load_settings
 
 Command = Callable[[Settings, argparse.Namespace], int]
@@ -51,13 +50,9 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     except (SwitchyardError, BrokenPipeError):
         raise
     except Exception as error:
-        from switchyard.stream.failures import explain_failure
+        from switchyard.local.unforeseen import explain_unforeseen
 
-        log = settings.workspace.process_logs / "cli.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as lines:
-            lines.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {describe_stack(error)}\n")
-        raise SwitchyardError(f"{explain_failure(error, details='')} (all of it in {log})") from None
+        raise explain_unforeseen(settings.workspace, error) from None
 
 
 def fail(error: SwitchyardError, as_json: bool) -> int:

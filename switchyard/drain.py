@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from switchyard.commands import Answer, Desk
+from switchyard.errors import SwitchyardError
 from switchyard.kafka.control_topic import ControlRecord, control_topic
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.tables import store
+from switchyard.tables.folders import Folder
 from switchyard.tables.installation import installation_id
 from switchyard.tables.logs import tell
 from switchyard.upkeep import Run, keep_up
 
+_FAILURE = "control-failure.txt"
+"""Below the root while rounds fail: the reason that people were told"""
 _CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
 
 
@@ -49,6 +55,35 @@ def run_round(settings: Settings, kafka: Mapping[str, str], control_kafka: Mappi
             settled[booted.swapId] = booted.document()["outcome"]
         keep_up(settings, desk.book)
         return Round(settled, desk.next_run())
+
+
+@contextmanager
+def telling_failures(layout: Layout) -> Iterator[None]:
+    """People are told in `logs` why rounds fail, once for each reason and not each minute, and when one works again."""
+    try:
+        yield
+    except SwitchyardError as error:
+        # The tables may be what cannot be reached: then the log of the task is the place to look.
+        with suppress(SwitchyardError, OSError, DeltaError):
+            _tell_failure(layout, str(error))
+        raise
+    _tell_recovery(layout)
+
+
+def _tell_failure(layout: Layout, reason: str) -> None:
+    folder = Folder.at(layout.under())
+    with suppress(FileNotFoundError):
+        if folder.read_bytes(_FAILURE).decode() == reason:
+            return
+    tell(layout, f"messages on the control topic wait: {reason}", level="ERROR")
+    folder.write(_FAILURE, reason.encode())
+
+
+def _tell_recovery(layout: Layout) -> None:
+    folder = Folder.at(layout.under())
+    if folder.has_file(_FAILURE):
+        tell(layout, "messages on the control topic are taken again")
+        folder.delete_file(_FAILURE)
 
 
 def take_record(desk: Desk, record: ControlRecord) -> Answer:

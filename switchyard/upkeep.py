@@ -78,15 +78,13 @@ def retire_now(settings: Settings, book: Book, generation: int, detail: str) -> 
     claim_attempt(settings.layout, generation)
 
 
-def retire_kept(settings: Settings, book: Book) -> list[int]:
+def retire_kept(layout: Layout, book: Book) -> list[int]:
     """Retires every kept generation that nobody has asked for again, after everything was stopped."""
-    if not settings.keep_generations:
-        return []
     detail = "it was kept until everything was stopped"
     kept = [entry.generation for entry in book.ledger().lingering if entry.generation is not None]
     ended = [generation for generation in kept if protocol.retire_by_hand(book, generation, detail) is None]
     for generation in ended:
-        claim_attempt(settings.layout, generation)
+        claim_attempt(layout, generation)
     return ended
 
 

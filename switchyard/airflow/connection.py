@@ -2,14 +2,16 @@
 
 The control topic may be on another cluster than the data: then `kafka_control` says how to reach it.
 
-Run as a module, with Airflow's environment set, it writes the settings to its standard output, for the command line.
+Run as a module, with Airflow's environment set and the names of connections as arguments, it writes the first one that
+there is to its standard output, for the command line.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from switchyard.layout import CONTROL_CONNECTION, KAFKA_CONNECTION
@@ -47,19 +49,21 @@ def check_kafka(extra: Mapping[str, Any], conn_id: str = KAFKA_CONNECTION) -> di
     return properties
 
 
-def main() -> None:
-    """Outside of a task there is no task runner to ask: Airflow's own list of secret backends is."""
+def main(names: Sequence[str]) -> None:
+    """Writes the first of these connections that there is. The others are not looked at: they may be broken.
+
+    Outside of a task there is no task runner to ask: Airflow's own list of secret backends is.
+    """
     from airflow.models.connection import Connection
     from airflow.sdk.exceptions import AirflowNotFoundException
 
-    def find(conn_id: str) -> dict[str, Any] | None:
-        try:
-            return dict(Connection.get_connection_from_secrets(conn_id).extra_dejson)
-        except AirflowNotFoundException:
-            return None
-
-    sys.stdout.write(json.dumps({conn_id: find(conn_id) for conn_id in (KAFKA_CONNECTION, CONTROL_CONNECTION)}))
+    for conn_id in names:
+        with suppress(AirflowNotFoundException):
+            extra = Connection.get_connection_from_secrets(conn_id).extra_dejson
+            sys.stdout.write(json.dumps({"connection": conn_id, "extra": extra}))
+            return
+    sys.stdout.write(json.dumps(None))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

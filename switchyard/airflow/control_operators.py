@@ -53,8 +53,8 @@ class CommandOperator(BaseOperator):
         super().__init__(outlets=[SWAPS], **options)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        settings, kafka = load_settings(), read_kafka()
-        settled, run = self.work(settings, kafka, context)
+        settings = load_settings()
+        kafka, settled, run = self.read_and_work(settings, context)
         if run is None and settings.spare:
             from switchyard.airflow.spare_orders import find_unowned
 
@@ -71,6 +71,12 @@ class CommandOperator(BaseOperator):
             self._use_spare(settings, kafka, run)
             self._start(run, context)
         return settled
+
+    def read_and_work(
+        self, settings: Settings, context: Context
+    ) -> tuple[Mapping[str, str], dict[str, Any], Run | None]:
+        kafka = read_kafka()
+        return kafka, *self.work(settings, kafka, context)
 
     def _use_spare(self, settings: Settings, kafka: Mapping[str, str], run: Run) -> None:
         """A spare driver begins at once; the run that is started now finds it and is its owner from then on."""
@@ -104,6 +110,14 @@ class CommandOperator(BaseOperator):
 
 class ControlOperator(CommandOperator):
     """One round: drains the control topic and does what is due."""
+
+    def read_and_work(
+        self, settings: Settings, context: Context
+    ) -> tuple[Mapping[str, str], dict[str, Any], Run | None]:
+        from switchyard.drain import telling_failures
+
+        with telling_failures(settings.layout):
+            return super().read_and_work(settings, context)
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.drain import run_round

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from switchyard.errors import InputError
 from switchyard.kafka.security import check_security, is_security, java_security
-from switchyard.kafka.spelling import normalise
+from switchyard.kafka.spelling import normalise, rename_for_java
 
 PASTED = "properties"
 # The Kafka provider's own fields, and callbacks, which are code.
@@ -66,7 +66,7 @@ def to_java(properties: Mapping[str, str]) -> dict[str, str]:
     """The settings under the names of the Java client; consumer bookkeeping is Spark's own business."""
     known = normalise(properties)
     others = {name: value for name, value in for_producers(known).items() if not is_security(name)}
-    return others | java_security(known)
+    return rename_for_java(others) | java_security(known)
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ def _is_open_to_others(found: os.stat_result) -> bool:
 
 def _escape(text: str) -> str:
     escaped = "".join(_ESCAPED.get(character, character) for character in text)
-    return f"\\u{ord(escaped[0]):04x}{escaped[1:]}" if escaped and escaped[0] in " \t#!" else escaped
+    return f"\\u{ord(escaped[0]):04x}{escaped[1:]}" if escaped and escaped[0] in " \t\f#!" else escaped
 
 
 def _escape_name(name: str) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -21,8 +22,12 @@ from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import Hearing, explain, list_topics, open_client, quiet
 from switchyard.kafka.topics import ask, base_properties
 
+T = TypeVar("T")
+_NO_COORDINATOR = (KafkaError._TIMED_OUT, KafkaError._WAIT_COORD, KafkaError.REQUEST_TIMED_OUT)
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
+_GROUP_SECONDS = 2.0
+"""How long one question about the group may take before its refusal is looked for"""
 LAST_MS = 253_402_300_799_000
 """The end of the year 9999: a sender may claim any time, and Python knows none after it."""
 
@@ -82,10 +87,8 @@ class ControlTopic:
         if not following:
             return
         places = [TopicPartition(self.topic, partition, offset) for partition, offset in following.items()]
-        try:
-            ask(partial(self._consumer.commit, offsets=places, asynchronous=False))
-        except KafkaException as error:
-            raise self._explain(error, f"cannot commit the offsets of the topic {self.topic}") from None
+        commit = partial(self._consumer.commit, offsets=places, asynchronous=False)
+        self._ask_group(commit, f"cannot commit the offsets of the topic {self.topic}")
 
     def _starts(self, tell_lost: Callable[[str], None]) -> dict[int, int]:
         places = self._partitions()
@@ -111,10 +114,27 @@ class ControlTopic:
         return [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
 
     def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        try:
-            return list(ask(partial(self._consumer.committed, places, timeout=_TIMEOUT_SECONDS))) if places else []
-        except KafkaException as error:
-            raise self._explain(error, f"cannot read the control topic {self.topic}") from None
+        look = partial(self._consumer.committed, places, timeout=_GROUP_SECONDS)
+        return list(self._ask_group(look, f"cannot read the control topic {self.topic}")) if places else []
+
+    def _ask_group(self, question: Callable[[], T], what: str) -> T:
+        """Asks until the time is up. A client that may not use its group finds no coordinator, so the question only
+        times out: the refusal itself comes with the next poll."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return ask(question)
+            except KafkaException as error:
+                refusal = self._find_refusal() if error.args[0].code() in _NO_COORDINATOR else None
+                if refusal is None and error.args[0].code() in _NO_COORDINATOR and time.monotonic() < deadline:
+                    continue
+                raise self._explain(refusal or error, what) from None
+
+    def _find_refusal(self) -> KafkaException | None:
+        """Nothing is assigned while the group is asked, so a poll gives errors only."""
+        event = self._consumer.poll(0)
+        error = event.error() if event is not None else None
+        return KafkaException(error) if error is not None and error.code() != KafkaError._PARTITION_EOF else None
 
     def _start(self, committed: TopicPartition, tell_lost: Callable[[str], None]) -> int:
         low, high = self._bounds[committed.partition]

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from switchyard.errors import AccessError, InputError, SwitchyardError
 from switchyard.kafka.security import OAUTHBEARER, hide_secrets
+from switchyard.kafka.spelling import for_librdkafka
 
 T = TypeVar("T")
 quiet = logging.getLogger("switchyard.kafka.client")
@@ -28,7 +29,10 @@ TIMEOUT_SECONDS = 10.0
 _SLICE_SECONDS = 1.0
 _PROBE_SECONDS = 3.0
 _ADDRESS = re.compile(r"\w+://\[?([^/]+?)\]?:(\d+)/")
-_CONNECTION = "in the connection kafka_default, or kafka_control for the control topic"
+_CONNECTIONS = "the connection kafka_default, or kafka_control for the control topic"
+_CONNECTION = f"in {_CONNECTIONS}"
+_UNKNOWN_SETTING = re.compile(r'No such configuration property: "([^"]+)"')
+_REFUSED_VALUE = re.compile(r'(?:onfiguration property|bool value for) "([^"]+)"')
 _CLAIM_FIELD = re.compile(r'JWT response with (valid )?"(?!exp")')
 _REFUSED_CERTIFICATE = re.compile(r"alert (bad certificate|certificate|unknown ca|handshake failure|decrypt error)")
 
@@ -132,11 +136,22 @@ def find_certificate_fault(host: str, port: int, properties: Mapping[str, str]) 
 
 
 def open_client(kind: Callable[..., T], settings: Mapping[str, Any], hearing: Hearing) -> T:
+    given = for_librdkafka(settings)
     try:
-        return kind({**settings, "error_cb": hearing}, logger=quiet)
+        return kind({**given, "error_cb": hearing}, logger=quiet)
     except (KafkaException, TypeError, ValueError) as error:
-        reason = hearing.hide(_text(error)).removesuffix(".")
-        raise InputError(f"the Kafka settings are refused: {reason}; mend the connection kafka_default") from None
+        raise InputError(f"{describe_refusal(hearing.hide(_text(error)), given)}; mend {_CONNECTIONS}") from None
+
+
+def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:
+    """What librdkafka has against the settings, with the name of the one it means and without any value."""
+    if unknown := _UNKNOWN_SETTING.search(text):
+        return f"the Kafka setting {unknown[1]} is unknown: remove it, or check how it is spelled"
+    if refused := _REFUSED_VALUE.search(text):
+        return f"the Kafka setting {refused[1]} has a value that it cannot have"
+    for value in sorted({str(value) for value in settings.values()} - {""}, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "***", text)
+    return f"the Kafka settings are refused: {text.strip().removesuffix('.')}"
 
 
 def list_topics(client: Consumer | AdminClient, hearing: Hearing, topic: str | None = None) -> dict[str, Any]:

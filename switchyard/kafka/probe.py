@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from switchyard.gaps import Gap
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import Hearing, explain, open_client
-from switchyard.kafka.topics import ask, base_properties
+from switchyard.kafka.topics import ask, base_properties, is_about_group
 
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
@@ -81,6 +81,8 @@ def _read(consumer: Consumer, gap: Gap) -> list[tuple[int, bool]]:
             continue
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         error, offset = message.error(), message.offset() or 0
+        if error is not None and is_about_group(error):
+            continue
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
         if error is None and offset < gap.end:

@@ -21,7 +21,7 @@ SECRETS = (
     "ssl.key.password",
     "ssl.keystore.password",
 )
-SECRET_TEXTS = (JAAS, "properties")
+SECRET_TEXTS = (JAAS, "properties", "basic.auth.user.info", "schema.registry.basic.auth.user.info")
 """What a connection may hold a secret in the middle of"""
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
 PASSWORD_MECHANISMS = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from switchyard.errors import InputError
 
@@ -22,12 +23,48 @@ _OTHER_NAMES = {
     "sasl.mechanism": "sasl.mechanisms",
     f"{OIDC}.client.credentials.client.id": f"{OIDC}.client.id",
     f"{OIDC}.client.credentials.client.secret": f"{OIDC}.client.secret",
+    "metadata.broker.list": "bootstrap.servers",
+    "max.request.size": "message.max.bytes",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
-# Spark and librdkafka read bytes, whatever a consumer or a producer of somebody's own does with them.
-_NOT_OURS = re.compile(r"(key|value)\.(de)?serializer")
+_JAVA_NAMES = {
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+}
+_OTHER_NAMES |= {java: name for name, java in _JAVA_NAMES.items()}
+ASSIGNMENT = "partition.assignment.strategy"
+_JAVA_ONLY = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "buffer.memory",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "max.block.ms",
+        "max.poll.records",
+        "metadata.max.idle.ms",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "partitioner.ignore.keys",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+"""Tuning that librdkafka has no setting for"""
+# Spark and librdkafka read bytes, whatever somebody's own consumers and producers do with them: the settings of those,
+# of a schema registry and of classes that run inside of them are for no client of ours.
+_NOT_OURS = re.compile(
+    r"(key|value)\.(de)?serializer|schema\.registry\..+|(basic|bearer)\.auth\..+|(key|value)\.subject\.name\.strategy"
+    r"|interceptor\.classes|confluent\.monitoring\..+|metric\.reporters|partitioner\.class"
+    r"|auto\.register\.schemas|use\.latest\.version|specific\.avro\.reader"
+)
 _EXTENSION = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\t\x20-\x2b\x2d-\x7e]+")
 _MECHANISM_OF_MODULE = {"PlainLoginModule": "PLAIN", "ScramLoginModule": None, "OAuthBearerLoginModule": "OAUTHBEARER"}
@@ -58,6 +95,7 @@ def normalise(properties: Mapping[str, str]) -> dict[str, str]:
     if METHOD in known:
         # Java says it with an empty text.
         known[METHOD] = known[METHOD].strip().lower() or "none"
+    _take_tuning(known)
     _take_login(known)
     _take_extensions(known)
     _take_stores(known)
@@ -65,6 +103,36 @@ def normalise(properties: Mapping[str, str]) -> dict[str, str]:
         known.setdefault(f"{OIDC}.method", "oidc")
         known[f"{OIDC}.method"] = known[f"{OIDC}.method"].strip().lower()
     return known
+
+
+def for_librdkafka(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the tuning that only Java's client knows."""
+    known = {name: value for name, value in properties.items() if name not in _JAVA_ONLY}
+    if is_java_class(known.get(ASSIGNMENT, "")):
+        del known[ASSIGNMENT]
+    return known
+
+
+def rename_for_java(properties: Mapping[str, str]) -> dict[str, str]:
+    """The tuning under Java's names, without what only librdkafka can read."""
+    known = {_JAVA_NAMES.get(name, name): value for name, value in properties.items()}
+    if not is_java_class(known.get(ASSIGNMENT, "")):
+        known.pop(ASSIGNMENT, None)
+    return known
+
+
+def is_java_class(strategy: str) -> bool:
+    """Java names its assignors by class, librdkafka by a word."""
+    return "." in strategy
+
+
+def _take_tuning(known: dict[str, str]) -> None:
+    """Values that say "as usual" in one client and are refused by the other."""
+    if known.get("client.dns.lookup", "").strip() == "default":
+        del known["client.dns.lookup"]
+    for name in ("socket.receive.buffer.bytes", "socket.send.buffer.bytes"):
+        if known.get(name, "").strip() in ("-1", "0"):
+            del known[name]
 
 
 def _rename(known: dict[str, str], other: str, name: str) -> None:

@@ -178,7 +178,7 @@ class TopicReader:
                     return
                 if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise InputError(_why_not(topic, error))
-                if error.code() not in _NOT_YET:
+                if error.code() not in _NOT_YET and not is_about_group(error):
                     raise self._explain(KafkaException(error), f"cannot read the topic {topic}")
         finally:
             self._consumer.unassign()
@@ -186,6 +186,11 @@ class TopicReader:
 
     def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
         return explain(error, what, self._hearing)
+
+
+def is_about_group(error: KafkaError) -> bool:
+    """librdkafka looks for the coordinator of every group it is given. Who only reads at positions needs none."""
+    return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def ask(question: Callable[[], T]) -> T:

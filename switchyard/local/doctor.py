@@ -17,17 +17,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from deltalake.exceptions import DeltaError
+
 from switchyard.errors import SwitchyardError
 from switchyard.health import describe_spares, find_useless_spares
 from switchyard.inspection import look, see_drivers
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.topics import TopicReader
+from switchyard.layout import Layout
 from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
 from switchyard.local.jars import broker_jars, delta_jars, object_store_jars, spark_jars
 from switchyard.local.java import find_java
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.local.state import find_supervisor
+from switchyard.local.unforeseen import explain_unforeseen
 from switchyard.object_store import is_on_object_store
 from switchyard.overview import describe_status
 from switchyard.settings import Settings
@@ -36,7 +40,7 @@ from switchyard.tables.book import DeltaBook
 from switchyard.tables.installation import installation_id
 from switchyard.tables.proof import prove_commits
 from switchyard.tables.schemas import SCHEMAS
-from switchyard.tables.store import has_table
+from switchyard.tables.store import has_table, open_version
 
 LEAST_FREE_GIB = 2
 AIRFLOW_PARTS = {
@@ -60,13 +64,14 @@ class Finding:
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Each check in turn, so that a person sees the first ones while the slow ones run."""
+    check = partial(_guard, settings)
     running = find_supervisor(settings.workspace) is not None
-    yield _guard("python", lambda: _python())
-    yield _guard("java", lambda: f"Java {find_java().version} in {find_java().path}")
-    yield _guard("jars", lambda: describe_jars([*spark_jars(), *delta_jars()], broker_jars()))
-    yield _guard("disk", lambda: _disk(settings))
+    yield check("python", _python)
+    yield check("java", lambda: f"Java {find_java().version} in {find_java().path}")
+    yield check("jars", lambda: describe_jars([*spark_jars(), *delta_jars()], broker_jars()))
+    yield check("disk", lambda: _disk(settings))
     if is_on_object_store(settings.root):
-        yield _guard("object store", lambda: _object_store(settings))
+        yield check("object store", lambda: _object_store(settings))
     yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", running)
     if settings.kafka_bootstrap is None:
         yield _port("kafka port", settings.kafka_port, "SWITCHYARD_KAFKA_PORT", running)
@@ -75,19 +80,23 @@ def examine(settings: Settings) -> Iterator[Finding]:
         return
     yield from _kafka(settings)
     yield from _airflow(settings)
-    yield _guard("tables", lambda: _tables(settings))
-    yield _generation(settings)
+    yield check("tables", lambda: _tables(settings))
+    yield check("generation", lambda: _generation(settings))
     if settings.spare:
-        yield _spare(settings)
+        yield check("spare", lambda: _spare(settings))
 
 
-def _guard(check: str, look: Callable[[], str]) -> Finding:
+def _guard(settings: Settings, check: str, look: Callable[[], str | Finding]) -> Finding:
+    """Whatever a check raises is its finding: the checks after it are made all the same."""
     try:
-        return Finding(check, True, look())
+        found = look()
+        return found if isinstance(found, Finding) else Finding(check, True, found)
     except SwitchyardError as error:
         return Finding(check, False, str(error), re.split("; |: ", str(error))[-1])
     except OSError as error:
         return Finding(check, False, str(error), "look at the process logs below the root")
+    except Exception as error:
+        return Finding(check, False, str(explain_unforeseen(settings.workspace, error)), "read that log")
 
 
 def _python() -> str:
@@ -139,13 +148,13 @@ def _fit(found: Mapping[str, str], jar: str, package: str) -> str:
 
 def _kafka(settings: Settings) -> Iterator[Finding]:
     """A real login with each connection, and a look at the topics that are read now."""
-    # Asked once: it may have to be asked of Airflow, which takes seconds.
-    find = cache(partial(find_kafka, settings))
-    login = _guard("kafka login", lambda: _log_in(find()))
+    # Each is asked once: it may have to be asked of Airflow, which takes seconds.
+    find, check = cache(partial(find_kafka, settings)), partial(_guard, settings)
+    login = check("kafka login", lambda: _log_in(find()))
     yield login
     if login.ok:
-        yield _guard("topics", lambda: _topics(settings, find()))
-    yield _guard("control topic", lambda: _control_topic(settings, find()))
+        yield check("topics", lambda: _topics(settings, find()))
+    yield check("control topic", lambda: _control_topic(settings, find() if login.ok else None))
 
 
 def _log_in(kafka: Mapping[str, str]) -> str:
@@ -174,10 +183,11 @@ def find_target(settings: Settings) -> Target:
     return standing or settings.policy.defaults
 
 
-def _control_topic(settings: Settings, data: Mapping[str, str]) -> str:
-    """Reads it, and asks for its group: a cluster may refuse either."""
+def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:
+    """Reads it, and asks for its group: a cluster may refuse either. `data` is None where that cannot be reached."""
     kafka, topic = find_control_kafka(settings), settings.control_topic
-    where = "" if kafka["bootstrap.servers"] == data["bootstrap.servers"] else " on its own cluster"
+    is_elsewhere = data is not None and kafka["bootstrap.servers"] != data["bootstrap.servers"]
+    where = " on its own cluster" if is_elsewhere else ""
     _log_in(kafka)
     with TopicReader(kafka) as reader:
         reader.require_readable(topic)
@@ -218,7 +228,20 @@ def judge_airflow(health: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _tables(settings: Settings) -> str:
     there = [name for name in SCHEMAS if has_table(settings.layout, name)]
+    for name in there:
+        require_table(settings.layout, name)
     return f"{len(there)} of {len(SCHEMAS)} tables exist at {settings.layout.under('tables')}"
+
+
+def require_table(layout: Layout, name: str) -> None:
+    """Opens it; its last commit may be damaged, or its files may have gone."""
+    try:
+        open_version(layout, name, None)
+    except DeltaError as error:
+        raise SwitchyardError(
+            f"the table {name} at {layout.table(name)} cannot be opened ({type(error).__name__}): restore it from a "
+            "copy, or move it away to begin with an empty one"
+        ) from None
 
 
 def _generation(settings: Settings) -> Finding:

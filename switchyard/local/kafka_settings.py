@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client import client_properties, read_properties
@@ -17,21 +19,29 @@ from switchyard.local.airflow import airflow_environment, has_database, names_da
 from switchyard.settings import Settings
 
 ASK_SECONDS = 60.0
+_SECRETS_BACKEND = ("AIRFLOW__SECRETS__BACKEND", "AIRFLOW__WORKERS__SECRETS_BACKEND")
 
 
 def find_kafka(settings: Settings) -> dict[str, str]:
     """From the file, if there is one; else from Airflow, for a broker of one's own; the embedded one needs no login."""
-    if settings.kafka_bootstrap is None or settings.kafka_properties is not None:
+    if not _is_in_airflow(settings):
         return kafka_of_settings(settings)
-    return ask_airflow(settings).get(DATA) or kafka_of_settings(settings)
+    return ask_airflow(settings, DATA) or kafka_of_settings(settings)
 
 
 def find_control_kafka(settings: Settings) -> dict[str, str]:
     """The same for the control topic, which may be on another cluster."""
     if (own := control_kafka_of_settings(settings)) is not None:
         return own
-    found = ask_airflow(settings) if _has_control_connection(settings) else {}
-    return found.get(CONTROL) or find_kafka(settings)
+    if _is_in_airflow(settings):
+        return ask_airflow(settings, CONTROL, DATA) or kafka_of_settings(settings)
+    found = ask_airflow(settings, CONTROL) if _may_have_control_connection(settings) else None
+    return found or kafka_of_settings(settings)
+
+
+def _is_in_airflow(settings: Settings) -> bool:
+    """Whether only Airflow's connection says how to reach the data."""
+    return settings.kafka_bootstrap is not None and settings.kafka_properties is None
 
 
 def kafka_of_settings(settings: Settings) -> dict[str, str]:
@@ -58,11 +68,12 @@ def control_kafka_of_settings(settings: Settings) -> dict[str, str] | None:
     return client_properties(read_properties(settings.kafka_control_properties), CONTROL)
 
 
-def _has_control_connection(settings: Settings) -> bool:
-    """Whether Airflow may have one. To ask it takes seconds, so its own database is looked at where that is a file."""
-    if f"AIRFLOW_CONN_{CONTROL.upper()}" in os.environ:
+def _may_have_control_connection(settings: Settings) -> bool:
+    """To ask Airflow takes seconds, so its own database is looked at where that is a file and nothing else is asked."""
+    home = settings.workspace.airflow
+    if f"AIRFLOW_CONN_{CONTROL.upper()}" in os.environ or _has_secrets_backend(home / "airflow.cfg"):
         return True
-    database = settings.workspace.airflow / "airflow.db"
+    database = home / "airflow.db"
     if not database.exists():
         return names_database(os.environ)
     try:
@@ -72,16 +83,28 @@ def _has_control_connection(settings: Settings) -> bool:
         return True
 
 
-def ask_airflow(settings: Settings) -> dict[str, dict[str, str]]:
-    """What the connections of the Airflow that `up` has set up say; nothing when there is no such Airflow.
+def _has_secrets_backend(config: Path) -> bool:
+    """Whether Airflow is told to look for connections in a place of which only Airflow knows how to read it."""
+    if any(name.startswith(_SECRETS_BACKEND) for name in os.environ):
+        return True
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    try:
+        parser.read(config, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError, OSError):
+        return True
+    return bool(parser.get("secrets", "backend", fallback="") or parser.get("workers", "secrets_backend", fallback=""))
+
+
+def ask_airflow(settings: Settings, *names: str) -> dict[str, str] | None:
+    """The first of these connections that Airflow has; None when `up` has set up no Airflow that could be asked.
 
     Asked in a process of its own, as importing Airflow takes seconds; what it answers stays between the two.
     """
     if not has_database(settings) and not names_database(os.environ):
-        return {}
+        return None
     try:
         answer = subprocess.run(
-            [sys.executable, "-m", "switchyard.airflow.connection"],
+            [sys.executable, "-m", "switchyard.airflow.connection", *names],
             env=airflow_environment(settings),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -92,12 +115,12 @@ def ask_airflow(settings: Settings) -> dict[str, dict[str, str]]:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         # What it has written may hold a connection, so it is not repeated.
         raise SwitchyardError(
-            "Airflow did not give the connection kafka_default: look whether it is there, or name a file in "
+            f"Airflow did not give the connection {' or '.join(names)}: look whether it is there, or name a file in "
             "SWITCHYARD_KAFKA_PROPERTIES"
         ) from None
     found = json.loads(answer.stdout.splitlines()[-1])
-    if found[DATA] is None:
+    if found is None and DATA in names:
         raise SwitchyardError(
-            "Airflow has no connection kafka_default: add it, or name a file in SWITCHYARD_KAFKA_PROPERTIES"
+            f"Airflow has no connection {DATA}: add it, or name a file in SWITCHYARD_KAFKA_PROPERTIES"
         )
-    return {name: client_properties(extra, name) for name, extra in found.items() if extra is not None}
+    return client_properties(found["extra"], found["connection"]) if found else None

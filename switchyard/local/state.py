@@ -28,6 +28,8 @@ class State:
     boot: str
     phase: Phase = "starting"
     message: str = ""
+    keeps: bool = False
+    """Whether replaced generations are kept until it stops"""
     components: dict[str, ComponentState] = field(default_factory=dict)
 
 

@@ -42,7 +42,7 @@ class Supervisor:
     def __init__(self, settings: Settings, demo: bool) -> None:
         self._settings = settings
         self._stop = threading.Event()
-        self._state = State(pid=os.getpid(), boot=boot_id())
+        self._state = State(pid=os.getpid(), boot=boot_id(), keeps=settings.keep_generations)
         self._installation = Installation(settings, demo)
         self._api = AirflowApi.of(settings)
         self._keeper = Keeper(settings, self._api, datetime.now(UTC))

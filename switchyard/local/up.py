@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from deltalake.exceptions import DeltaError
+
 from switchyard.errors import SwitchyardError
 from switchyard.local import airflow, drivers, loopback, sessions
 from switchyard.local.installation import sweep
@@ -181,9 +183,20 @@ def down(settings: Settings, tell: Say = say) -> None:
         tell("nothing is running")
         return
     sweep(settings, last)
-    for generation in retire_kept(settings, open_book(settings.layout)):
-        tell(f"generation {generation} was kept and has retired")
+    if last is not None and last.keeps:
+        end_kept(settings, tell)
     tell("stopped")
+
+
+def end_kept(settings: Settings, tell: Say) -> None:
+    """Everything is stopped by now, so tables that cannot be reached are no failure: say what is left to do."""
+    try:
+        ended = retire_kept(settings.layout, open_book(settings.layout))
+    except (SwitchyardError, OSError, DeltaError) as error:
+        tell(f"generations that were kept could not be retired: {error}; end each with `switchyard retire N`")
+        return
+    for generation in ended:
+        tell(f"generation {generation} was kept and has retired")
 
 
 def _has_remains(settings: Settings, last: State | None) -> bool:

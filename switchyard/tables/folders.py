@@ -128,6 +128,9 @@ class Folder:
                 if is_last:
                     raise
 
+    def has_file(self, relative: str) -> bool:
+        return bool(self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.File)
+
     def delete_file(self, relative: str) -> None:
-        if self.filesystem.get_file_info(self.full(relative)).type == pafs.FileType.File:
+        if self.has_file(relative):
             self.filesystem.delete_file(self.full(relative))

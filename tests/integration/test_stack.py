@@ -149,6 +149,6 @@ def test_the_command_line_sees_the_connection_as_a_person_has_edited_it(stack: S
 
     edit({**extra, "client.id": "edited"})
     try:
-        assert ask_airflow(stack.settings)["kafka_default"] == {**extra, "client.id": "edited"}
+        assert ask_airflow(stack.settings, "kafka_default") == {**extra, "client.id": "edited"}
     finally:
         edit(extra)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from switchyard.commands import Desk
 from switchyard.control import Message
 from switchyard.kafka.client import write_properties
 from switchyard.kafka.topics import TopicReader, ensure_topics
+from switchyard.layout import Layout
 from switchyard.local.doctor import Finding, examine
 from switchyard.settings import Settings
 from switchyard.swaps import Event
@@ -70,3 +72,29 @@ def test_the_control_topic_is_looked_at_where_it_is(settings: Settings, topics: 
     assert found["kafka login"].ok
     assert not found["control topic"].ok
     assert found["control topic"].finding.startswith("no broker answers at 127.0.0.1:1")
+
+
+def test_an_object_store_is_proved_with_two_commits(settings: Settings, bucket: Layout, tmp_path: Path) -> None:
+    found = findings(settings.model_copy(update={"root": bucket.root, "home": tmp_path}))
+    assert found["object store"].ok, found["object store"]
+    assert "refuses one of two commits of the same version" in found["object store"].finding
+
+
+BROKEN = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "nonsense"}
+
+
+@pytest.mark.parametrize("broken", ["DEFAULT", "CONTROL"])
+def test_each_connection_is_looked_at_whatever_is_wrong_with_the_other(
+    settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    ensure_topics(topics.kafka, [settings.control_topic])
+    settings.workspace.airflow.mkdir(parents=True)
+    (settings.workspace.airflow / "initialised").touch()
+    for name in ("DEFAULT", "CONTROL"):
+        extra = BROKEN if name == broken else topics.kafka
+        monkeypatch.setenv(f"AIRFLOW_CONN_KAFKA_{name}", json.dumps({"conn_type": "kafka", "extra": extra}))
+    ill, well = ("kafka login", "control topic") if broken == "DEFAULT" else ("control topic", "kafka login")
+    found = eventually(lambda: (seen := findings(settings))[well].ok and seen, 60)
+    said = found[ill].finding
+    assert said.startswith("the Kafka setting sasl.mechanisms must be one of")
+    assert said.endswith(f"(connection kafka_{broken.lower()})")

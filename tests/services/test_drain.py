@@ -40,6 +40,7 @@ from switchyard.offsets import Offsets
 from switchyard.planning import Plan
 from switchyard.settings import Settings
 from switchyard.stories import describe
+from switchyard.stream.query import kafka_options
 from switchyard.swaps import Event, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
@@ -270,6 +271,7 @@ def test_the_groups_have_the_prefix_that_the_cluster_allows(yard: Yard, monkeypa
     admin = AdminClient(yard.topics.kafka)
     found = {group.group_id for group in admin.list_consumer_groups().result(30).valid}
     assert f"team-a.control-{installation_id(yard.layout)}" in found
+    assert kafka_options({})["groupIdPrefix"] == "team-a.spark"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,10 +96,11 @@ def running_driver(
     job: Path = JOB,
     environment: Mapping[str, str] | None = None,
     crash: str = "",
+    arguments: Sequence[str] = (),
 ) -> Iterator[Driver]:
     """Starts a driver; whatever is left of it at the end is killed. Another `job` does something to it first.
 
-    `crash` names what `crashing_job.py` is to do.
+    `crash` names what `crashing_job.py` is to do; `arguments` are those of another job.
     """
     if crash:
         job, environment = CRASHING_JOB, {**(environment or {}), "CRASH_POINT": crash}
@@ -111,7 +112,7 @@ def running_driver(
         *("--master", "local[2]", "--driver-memory", "1g"),
         *[f"--conf={key}={value}" for key, value in job_conf(settings, "local[2]").items()],
         str(job),
-        *submit_arguments(request, properties),
+        *(arguments or submit_arguments(request, properties)),
     ]
     environment = {
         **(environment or {}),

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from switchyard import protocol
 from switchyard.backfills import BackfillDesk, build_id, explain_end, require_snapshot
-from switchyard.commands import Answer
+from switchyard.commands import Answer, Desk
 from switchyard.control import Message
 from switchyard.errors import FencedError, InputError
 from switchyard.forget import Outcome, forget_user
@@ -176,7 +176,20 @@ def test_a_range_of_offsets_and_one_of_time_hold_just_these_records(
     assert_clean(spark, settings, 1)
 
 
-def test_an_empty_range_is_an_empty_snapshot(spark: SparkSession, settings: Settings, topics: Topics) -> None:
+@pytest.fixture
+def form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the form of a manual run sends when nobody changes it."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+    from switchyard.airflow.generation_tasks import FORM_FIELDS
+    from tests.dags.conftest import DAGS, load_dag
+
+    params = load_dag(DAGS / "switchyard_generation.py").params
+    return {name: params[param] for name, param in FORM_FIELDS.items()}
+
+
+def test_an_empty_range_is_an_empty_snapshot(
+    spark: SparkSession, settings: Settings, topics: Topics, form: dict[str, Any]
+) -> None:
     topics.send(draw_events(seed=3, count=20))
     order(settings, topics, **{"to": json.dumps({t: {"0": 0, "1": 0} for t in (topics.users, topics.accounts)})})
     outcome = run(spark, settings, topics)
@@ -185,6 +198,13 @@ def test_an_empty_range_is_an_empty_snapshot(spark: SparkSession, settings: Sett
     assert_clean(spark, settings)
     assert publish(settings, topics, 1, "publish-empty").event is Event.APPLIED
     assert newest_rows(settings.layout, "final_ui", 5) == []
+    # An unchanged form is refreshed, as its text says; one with a start asks for a stream in the snapshot's place.
+    for swap_id, fields, outcome in (("as-it-is", {}, Event.REFRESHED), ("with-a-start", {"start": "latest"}, None)):
+        with TopicReader(topics.kafka) as reader:
+            desk = Desk(settings, reader)
+            answer = desk.take_value(json.dumps(form | fields).encode(), swap_id, "airflow:test")
+        assert (answer.outcome and answer.outcome.event) is outcome
+        assert desk.book.standing().generation == 1
 
 
 class Crash(BaseException):

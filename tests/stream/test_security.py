@@ -6,32 +6,49 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from switchyard.accounting import account_for_commands, account_for_records
+from switchyard.backfills import BackfillDesk, build_id
 from switchyard.cli import main
 from switchyard.commands import Desk
+from switchyard.drain import run_round, telling_failures
 from switchyard.errors import AccessError, InputError, SwitchyardError
+from switchyard.gaps import Gap
 from switchyard.kafka import opening
 from switchyard.kafka.client import client_properties, to_java, write_properties
-from switchyard.kafka.control_topic import control_topic, publish
+from switchyard.kafka.control_topic import ControlRecord, control_topic, publish
 from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.probe import probe_gaps
 from switchyard.kafka.topics import TopicReader
 from switchyard.kafka.watching import assign_new, poll_newest
-from switchyard.layout import Layout
+from switchyard.layout import PROJECT, Layout
+from switchyard.local.doctor import examine
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import kafka_options
 from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
+from switchyard.submission import backfill_arguments
 from switchyard.swaps import Event
 from switchyard.tables.book import DeltaBook
+from switchyard.tables.installation import installation_id
+from switchyard.tables.names import newest_rows
 from switchyard.tables.status import read_status
 from tests.events import draw_events
 from tests.stream.driver import Driver, running_driver
@@ -41,13 +58,13 @@ from tests.stream.secured import (
     CONTROL,
     DESCRIBED,
     HIDDEN,
-    PASSWORD,
     Secured,
     running_secured_broker,
 )
 from tests.topics import Topics
 from tests.waiting import eventually
 
+BACKFILL = PROJECT / "jobs" / "backfill_generation.py"
 NAMES = ("PLAIN", "PLAIN by JAAS", "SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-512 by JAAS", "OAUTHBEARER", "SSL")
 REFUSED = {"OAUTHBEARER": opening.NO_TOKEN, "SSL": opening.CLIENT_REFUSED}
 MISSING = {"OAUTHBEARER": "sasl.oauthbearer.client.secret"}
@@ -215,6 +232,65 @@ def test_a_control_topic_that_may_not_be_used_is_one_sentence(secured: Secured) 
             drain(kafka, topic)
 
 
+def refused_group(group: str) -> str:
+    return (
+        f"the Kafka user may not use the group {group}; grant READ on groups with this beginning, or set "
+        "SWITCHYARD_GROUP_PREFIX to one that is allowed"
+    )
+
+
+def test_a_round_whose_group_is_refused_says_so_and_changes_nothing(
+    secured: Secured, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, chosen = client_properties(secured.logins["SCRAM-SHA-256"].right), Settings(root=layout.root)
+    sentence = refused_group(f"other.control-{installation_id(layout)}")
+    publish(kafka, CONTROL, b'{"joinType": "inner"}', "cli:test")
+    monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "other.")
+    for _ in range(2):
+        with pytest.raises(AccessError) as refused, telling_failures(layout):
+            run_round(chosen, kafka)
+        assert str(refused.value) == sentence
+    assert newest_rows(layout, "control_raw", 10) == []
+    assert read_status(layout) is None
+    assert list(DeltaBook(layout).ledger().requests) == []
+    waits = ("ERROR", f"messages on the control topic wait: {sentence}")
+    assert [(row["level"], row["msg"]) for row in newest_rows(layout, "orchestrator_logs", 10)] == [waits]
+    monkeypatch.delenv("SWITCHYARD_GROUP_PREFIX")
+    with telling_failures(layout):
+        run_round(chosen, kafka)
+    assert newest_rows(layout, "control_raw", 1)
+    last = newest_rows(layout, "orchestrator_logs", 1)[0]
+    assert (last["level"], last["msg"]) == ("INFO", "messages on the control topic are taken again")
+
+
+def test_a_place_that_may_be_looked_up_but_not_committed(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = AclBinding(
+        ResourceType.GROUP,
+        "seen.",
+        ResourcePatternType.PREFIXED,
+        "User:scram",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    admin = AdminClient(secured.admin)
+    admin.create_acls([rule])[rule].result(30)
+    monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "seen.")
+    publish(secured.admin, CONTROL, b"{}", "cli:test")
+    with control_topic(client_properties(secured.logins["SCRAM-SHA-256"].right), CONTROL, "test") as control:
+
+        def read() -> list[ControlRecord]:
+            # The rule takes a moment to be everywhere.
+            with suppress(AccessError):
+                return control.read_waiting(lambda text: None)
+            return []
+
+        eventually(read, 20)
+        with pytest.raises(AccessError) as refused:
+            control.commit_ends()
+    assert str(refused.value) == refused_group("seen.control-test")
+
+
 # Spark
 
 
@@ -361,11 +437,14 @@ def read_if_there(file: Path) -> bytes:
 def test_the_secret_of_a_driver_is_in_its_properties_file_only(
     secured: Secured, layout: Layout, tmp_path: Path
 ) -> None:
+    """With a token, whose client's secret Java wants inside of a text; a password goes the same way."""
     (tmp_path / "log4j2.properties").write_text(LOUD)
     loud = f"loud:{tmp_path / 'log4j2.properties'}"
-    login = secured.logins["SCRAM-SHA-512 by JAAS"]
+    login = secured.logins["OAUTHBEARER"]
     topics = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.right)
     topics.send(draw_events(seed=3, count=50))
+    for topic in ALLOWED:
+        topics.send_raw(topic, [None])
     chosen = Settings(root=layout.root)
     with running_driver(chosen, topics, tmp_path, crash=loud) as driver:
 
@@ -377,32 +456,59 @@ def test_the_secret_of_a_driver_is_in_its_properties_file_only(
         folders = processes_of(driver)
         assert len(folders) >= 2
         assert find_canary(*[folder / part for folder in folders for part in ("cmdline", "environ")]) == []
+        found = account_for_records(chosen, client_properties(login.right))
+        assert found.is_clean, found
+        assert "tombstones" in found.text, "it was to ask the broker"
+        refused = client_properties(login.right | {"sasl.oauthbearer.sub.claim.name": "nobody"})
+        with pytest.raises(AccessError, match=opening.NO_CLAIM[:40]):
+            account_for_records(chosen, refused)
         driver.ask_to_stop()
         assert driver.wait() == 128 + signal.SIGTERM
     log = driver.log.read_text()
+    assert "sasl.mechanism = OAUTHBEARER" in log
     assert "sasl.jaas.config = [hidden]" in log, "the Kafka client was to log its settings"
     assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
 
-    wrong = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login.wrong)
+    wrong = SecuredTopics(secured.broker.bootstrap, *ALLOWED, secured.logins["SCRAM-SHA-512 by JAAS"].wrong)
     with running_driver(chosen, wrong, tmp_path, crash=loud) as driver:
         assert driver.wait() == 1
     assert opening.LOGIN_REFUSED in driver.tail()
     assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
 
 
+def test_the_job_of_a_backfill_logs_in(secured: Secured, layout: Layout, tmp_path: Path) -> None:
+    login = secured.logins["OAUTHBEARER"].right
+    topics = SecuredTopics(secured.broker.bootstrap, *ALLOWED, login)
+    topics.send(draw_events(seed=4, count=20))
+    chosen = Settings(root=layout.root)
+    with TopicReader(client_properties(login)) as reader:
+        wanted = {"users_topic": topics.users, "accounts_topic": topics.accounts, "join_type": "left"}
+        BackfillDesk(chosen, reader).order(wanted, build_id("one"), "test")
+    properties = tmp_path / "kafka.properties"
+    arguments = backfill_arguments(1, properties)
+    with running_driver(chosen, topics, tmp_path, job=BACKFILL, arguments=arguments) as driver:
+        assert driver.wait() == 0, driver.tail()
+    outcome = DeltaBook(layout).ledger().outcomes[build_id("one")]
+    assert outcome.event is Event.PLANNED, outcome
+    assert find_canary(tmp_path) == [str(properties)]
+
+
 # Airflow and the command line
 
 
+@pytest.mark.parametrize("name", ["SCRAM-SHA-512 by JAAS", "OAUTHBEARER"])
 def test_the_bell_and_the_tasks_use_the_connection(
-    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    login = secured.logins["SCRAM-SHA-512 by JAAS"]
+    login = secured.logins[name]
     kafka = client_properties(login.right)
     pasted = "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in login.right.items())
     connection = {"conn_type": "kafka", "extra": {"properties": pasted, "group.id": "switchyard"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
     monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path / "root"))
+    # The groups that the access rules allow begin with this.
+    monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "switchyard-team-b.")
     from airflow.sdk._shared.secrets_masker import redact
 
     from switchyard.airflow.bell_stream import open_bell
@@ -410,12 +516,17 @@ def test_the_bell_and_the_tasks_use_the_connection(
 
     assert read_kafka() == kafka | {"group.id": "switchyard"}
     assert read_control_kafka() == read_kafka(), "without kafka_control the control topic is where the data is"
-    assert CANARY not in str(redact(f"it says {PASSWORD} here, and {pasted} there"))
+    assert CANARY not in str(redact(f"it says {login.secret} here, and {pasted} there"))
     partition, offset = publish(kafka, CONTROL, b"{}", "cli:test")
     consumer = open_bell()
     try:
         assert len(assign_new(consumer, [CONTROL], set())) == 2
         eventually(lambda: (CONTROL, partition, offset) in poll_newest(consumer, 1), 20)
+        consumer.commit(offsets=[TopicPartition(CONTROL, partition, offset + 1)], asynchronous=False)
+        admin = AdminClient(secured.admin)
+        found = admin.list_consumer_groups().result(30).valid
+        group = f"switchyard-team-b.bell-{installation_id(Layout(str(tmp_path / 'root')))}"
+        assert group in {one.group_id for one in found}
     finally:
         consumer.close()
 
@@ -481,3 +592,62 @@ def test_the_command_line_says_that_it_was_refused(
     said = capsys.readouterr()
     assert said.err == f"switchyard: {opening.LOGIN_REFUSED}\n"
     assert find_canary(tmp_path) == [str(tmp_path / "login.properties")]
+
+
+def bad_jaas(secured: Secured) -> dict[str, str]:
+    return secured.logins["PLAIN by JAAS"].right | {"sasl.jaas.config": f"PlainLoginModule required {CANARY}"}
+
+
+def bad_extension(secured: Secured) -> dict[str, str]:
+    return right(secured) | {"sasl.oauthbearer.extensions.pool-id": CANARY}
+
+
+def bad_extension_value(secured: Secured) -> dict[str, str]:
+    return right(secured) | {"sasl.oauthbearer.extensions.pool": f"{CANARY}\x01"}
+
+
+def bad_claim(secured: Secured) -> dict[str, str]:
+    return right(secured) | {"sasl.oauthbearer.sub.claim.name": "nobody"}
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (bad_jaas, "the Kafka setting sasl.jaas.config cannot be read: it must be of the form"),
+        (bad_extension, "the Kafka setting sasl.oauthbearer.extensions.pool-id must end with a name of letters only"),
+        (bad_extension_value, "the Kafka setting sasl.oauthbearer.extensions.pool must have a value of ASCII"),
+        (bad_claim, opening.NO_CLAIM),
+        (wrong, opening.LOGIN_REFUSED),
+    ],
+    indirect=["command"],
+)
+def test_the_doctor_says_what_is_wrong_with_a_login(
+    command: None, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--json"]) == 1
+    said = capsys.readouterr()
+    assert CANARY not in said.out + said.err
+    found = {one["check"]: one for one in json.loads(said.out)["checks"]}
+    for check in ("kafka login", "control topic"):
+        assert not found[check]["ok"]
+        assert found[check]["finding"].startswith(sentence)
+        assert found[check]["remedy"]
+
+
+@pytest.mark.parametrize("command", [right], indirect=True)
+def test_the_doctor_says_that_a_group_is_refused(
+    secured: Secured, command: None, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "other.")
+    found = {one.check: one for one in examine(load_settings())}
+    assert found["kafka login"].ok
+    assert found["topics"].ok
+    assert found["control topic"].finding == refused_group(f"other.control-{installation_id(layout)}")
+    assert "SWITCHYARD_GROUP_PREFIX" in found["control topic"].remedy
+    # What reads at positions of its own needs no group.
+    publish(secured.admin, CONTROL, b"{}", "cli:test")
+    with TopicReader(client_properties(right(secured))) as reader:
+        first, following = reader.bounds(CONTROL)
+    gaps = [Gap(CONTROL, partition, first[partition], following[partition]) for partition in first]
+    probed = probe_gaps(client_properties(right(secured)), gaps)
+    assert len(probed.lost) == sum(gap.size for gap in gaps) > 0

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from switchyard.errors import SwitchyardError
-from switchyard.local import doctor, loopback
+from switchyard.layout import Layout
+from switchyard.local import doctor, java, loopback
 from switchyard.local.doctor import Finding, _answers, describe_jars, examine, judge_airflow
+from switchyard.local.state import State, boot_id, supervisor_arguments, write_state
 from switchyard.settings import Settings
+from switchyard.tables.logs import tell
+from tests.unit.test_spares import stand_in
+from tests.waiting import eventually
 
 
 def test_a_broker_that_listens_answers() -> None:
@@ -59,6 +68,98 @@ def test_what_is_wrong_on_this_machine_says_how_to_mend_it(tmp_path: Path, monke
     assert found["disk"].remedy == "make room or set SWITCHYARD_ROOT elsewhere"
     assert not found["airflow port"].ok
     assert found["airflow port"].remedy == "stop what uses it or set SWITCHYARD_AIRFLOW_PORT to another port"
+
+
+def test_a_machine_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "find_candidates", lambda: iter([tmp_path / "no-java"]))
+    found = findings(Settings(root=str(tmp_path)))["java"]
+    assert (found.ok, found.finding[:47]) == (False, "Java 17 or 21 is needed and none was found: ins")
+    assert "set JAVA_HOME" in found.remedy
+
+
+def test_a_kafka_port_that_another_program_has(tmp_path: Path) -> None:
+    with socket.create_server((loopback.HOST, 0)) as server:
+        port = server.getsockname()[1]
+        found = findings(Settings(root=str(tmp_path), kafka_port=port))["kafka port"]
+    assert (found.ok, found.finding) == (False, f"{port} is taken by another program")
+    assert found.remedy == "stop what uses it or set SWITCHYARD_KAFKA_PORT to another port"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Settings]:
+    """A supervisor, as far as a look from outside can tell. Nothing answers at its ports."""
+    ports = {"airflow_port": loopback.pick_free_port(), "kafka_port": loopback.pick_free_port()}
+    settings = Settings(root=str(tmp_path), spare=True, **ports)
+    command = [sys.executable, "-c", "import time; time.sleep(600)", *supervisor_arguments(settings.workspace, False)]
+    process = subprocess.Popen(command)
+    settings.workspace.run.mkdir(parents=True)
+    write_state(settings.workspace, State(pid=process.pid, boot=boot_id(), phase="ready"))
+    yield settings
+    process.kill()
+    process.wait()
+
+
+def test_ports_of_a_running_switchyard(running: Settings) -> None:
+    eventually(lambda: "running" not in findings(running), 20)
+    found = findings(running)
+    for check in ("airflow port", "kafka port"):
+        assert not found[check].ok
+        assert found[check].finding.endswith("is not in use by Switchyard")
+        assert found[check].remedy == "see `status`"
+    assert not found["kafka login"].ok
+    with socket.create_server((loopback.HOST, running.kafka_port)):
+        assert doctor._port("kafka port", running.kafka_port, "", running=True).ok
+
+
+def test_a_spare_that_waits_and_one_that_hangs(running: Settings) -> None:
+    assert findings(running)["spare"].finding == "there is no spare driver now"
+    with stand_in(running.workspace) as (hand_over, _):
+        found = findings(running)["spare"]
+        assert (found.ok, found.finding) == (True, "a spare driver is ready")
+        os.utime(hand_over.pulse, (1, 1))
+        found = findings(running)["spare"]
+        assert not found.ok
+        assert found.remedy == "it hangs: see the log of switchyard_spare; switchyard_health ends it"
+
+
+def test_an_object_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    found = findings(Settings(root="s3://bucket/root", home=tmp_path))["object store"]
+    assert not found.ok
+    assert found.remedy
+
+
+def test_a_table_that_cannot_be_opened_does_not_stop_the_other_checks(running: Settings) -> None:
+    layout = Layout(running.root)
+    for name in ("swap_history", "status"):
+        log = Path(layout.table(name)) / "_delta_log"
+        log.mkdir(parents=True)
+        (log / f"{0:020}.json").write_text("no commit\n")
+    found = findings(running)
+    assert not found["tables"].ok
+    assert found["tables"].finding.startswith(f"the table status at {layout.table('status')} cannot be opened (")
+    assert found["tables"].remedy.startswith("restore it from a copy")
+    assert not found["generation"].ok
+    assert found["generation"].remedy == "read that log"
+    assert "spare" in found
+
+
+def test_tables_that_are_well(running: Settings) -> None:
+    tell(Layout(running.root), "something")
+    found = findings(running)["tables"]
+    assert (found.ok, found.finding.partition(" tables")[0]) == (True, "1 of 12")
+
+
+def test_a_check_that_raises_anything_is_a_failed_check_with_a_sentence(tmp_path: Path) -> None:
+    def break_down() -> str:
+        raise KeyError("hunter2")
+
+    found = doctor._guard(Settings(root=str(tmp_path)), "jars", break_down)
+    log = tmp_path / "process-logs" / "cli.log"
+    assert (found.check, found.ok, found.remedy) == ("jars", False, "read that log")
+    assert found.finding.endswith(f"(all of it in {log})")
+    assert "hunter2" not in found.finding
+    assert "KeyError" in log.read_text()
 
 
 def test_what_airflow_says_about_its_parts() -> None:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchyard.control import check_topic_name, parse_moment
@@ -39,6 +39,7 @@ def test_file_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @given(name=TEXT.filter(str.strip), value=TEXT)
+@example(name="a", value="\f ")
 def test_any_password_survives_the_file(tmp_path_factory: pytest.TempPathFactory, name: str, value: str) -> None:
     path = tmp_path_factory.mktemp("properties") / "kafka.properties"
     write_properties(path, {name: value, "a=b": "c"})

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from switchyard.errors import InputError
+from switchyard.kafka.client import client_properties, for_producers
+from switchyard.kafka.opening import Hearing, open_client
+from switchyard.kafka.topics import base_properties
+from tests.unit.test_kafka_spelling import CONFLUENT, JAVA_TUNING
 
 OPEN_AND_LISTEN = """
 import sys
@@ -32,3 +42,49 @@ def test_a_client_is_silent_where_nobody_has_set_up_logging(kind: str) -> None:
         [sys.executable, "-c", OPEN_AND_LISTEN, kind], capture_output=True, text=True, check=True, timeout=60
     )
     assert (heard.stdout, heard.stderr) == ("", "")
+
+
+KINDS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
+    "Consumer": (Consumer, {"group.id": "g"}),
+    "Producer": (Producer, {"enable.idempotence": "true"}),
+    "AdminClient": (AdminClient, {}),
+}
+
+
+def open_with(kind: str, given: dict[str, str]) -> None:
+    """As the clients of Switchyard do; nothing is asked of the broker."""
+    properties = client_properties({"bootstrap.servers": "127.0.0.1:1"} | given)
+    opened, own = KINDS[kind]
+    settings = base_properties(properties) | own
+    open_client(opened, settings if kind == "Consumer" else for_producers(settings), Hearing(properties))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", [CONFLUENT, JAVA_TUNING])
+def test_clients_open_with_what_people_have_for_java(kind: str, text: str) -> None:
+    open_with(kind, {"properties": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("sasl-password", "hunter2", "is unknown: remove it, or check how it is spelled"),
+        ("plugin.library.pathes", "hunter2", "is unknown: remove it, or check how it is spelled"),
+        ("isolation.level", "hunter2", "has a value that it cannot have"),
+        ("enable.partition.eof", "hunter2", "has a value that it cannot have"),
+        ("session.timeout.ms", "4000000", "has a value that it cannot have"),
+        ("fetch.max.wait.ms", "hunter2", "has a value that it cannot have"),
+    ],
+)
+def test_what_librdkafka_refuses_is_named_without_its_value(name: str, value: str, reason: str) -> None:
+    with pytest.raises(InputError) as refused:
+        open_with("Producer", {name: value})
+    shown = {"fetch.max.wait.ms": "fetch.wait.max.ms"}.get(name, name)
+    mend = "mend the connection kafka_default, or kafka_control for the control topic"
+    assert str(refused.value) == f"the Kafka setting {shown} {reason}; {mend}"
+
+
+def test_a_refusal_that_names_no_setting_does_not_repeat_a_value() -> None:
+    with pytest.raises(InputError, match=r"^the Kafka settings are refused: .*\*\*\*") as refused:
+        open_with("Consumer", {"partition.assignment.strategy": "hunter2"})
+    assert "hunter2" not in str(refused.value)

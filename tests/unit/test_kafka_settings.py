@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,56 @@ def test_the_control_topic_is_where_the_data_is_unless_a_file_or_a_connection_sa
     write_properties(file, {**LOGIN, "bootstrap.servers": "c:1", "sasl.mechanisms": "hunter2"})
     with pytest.raises(InputError, match=r"\(connection kafka_control\)$"):
         find_control_kafka(elsewhere)
+
+
+# Connections that a real Airflow is asked for. It needs no database as long as it finds them elsewhere.
+
+
+@pytest.fixture
+def airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of an Airflow that `up` has set up."""
+    home = tmp_path / "airflow"
+    home.mkdir()
+    (home / "initialised").touch()
+    return home
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, name: str, extra: dict[str, str]) -> None:
+    monkeypatch.setenv(f"AIRFLOW_CONN_KAFKA_{name}", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+
+BROKEN = {"bootstrap.servers": "x:1", **LOGIN, "sasl.mechanisms": "hunter2"}
+
+
+def test_a_broken_connection_is_no_obstacle_to_the_other(
+    tmp_path: Path, airflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path)
+    connect(monkeypatch, "DEFAULT", {"bootstrap.servers": "b:1"})
+    connect(monkeypatch, "CONTROL", BROKEN)
+    assert find_kafka(settings) == {"bootstrap.servers": "b:1"}
+    with pytest.raises(InputError, match=r"sasl\.mechanisms must be one of .* \(connection kafka_control\)$"):
+        find_control_kafka(settings)
+    connect(monkeypatch, "DEFAULT", BROKEN)
+    connect(monkeypatch, "CONTROL", {"bootstrap.servers": "c:1"})
+    assert find_control_kafka(settings) == {"bootstrap.servers": "c:1"}
+    with pytest.raises(InputError, match=r"\(connection kafka_default\)$"):
+        find_kafka(settings)
+
+
+@pytest.mark.parametrize("place", ["environment", "airflow.cfg"])
+def test_a_control_connection_in_a_secrets_backend_is_found(
+    tmp_path: Path, airflow: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    kept = tmp_path / "connections.json"
+    kept.write_text(json.dumps({"kafka_control": {"conn_type": "kafka", "extra": {"bootstrap.servers": "c:1"}}}))
+    backend = "airflow.secrets.local_filesystem.LocalFilesystemBackend"
+    arguments = json.dumps({"connections_file_path": str(kept)})
+    if place == "environment":
+        monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", backend)
+        monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND_KWARGS", arguments)
+    else:
+        (airflow / "airflow.cfg").write_text(f"[secrets]\nbackend = {backend}\nbackend_kwargs = {arguments}\n")
+    embedded = settings_of(tmp_path, None)
+    assert find_control_kafka(embedded) == {"bootstrap.servers": "c:1"}
+    assert find_kafka(embedded) == {"bootstrap.servers": "127.0.0.1:1234"}

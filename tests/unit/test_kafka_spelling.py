@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from switchyard.errors import InputError
 from switchyard.kafka.client import client_properties, parse_properties, to_java
 from switchyard.kafka.security import java_security
-from switchyard.kafka.spelling import JAAS, parse_jaas
+from switchyard.kafka.spelling import JAAS, for_librdkafka, parse_jaas
 from tests.unit.test_kafka_security import CANARY, assert_refused
 
 BROKER = {"bootstrap.servers": "b:9093"}
@@ -41,6 +41,42 @@ sasl.oauthbearer.scope=kafka
 sasl.oauthbearer.extensions.logicalCluster=lkc-1
 sasl.oauthbearer.extensions.identityPoolId=pool-2
 ssl.endpoint.identification.algorithm=HTTPS
+"""
+# What Confluent Cloud gives for a Java client.
+CONFLUENT = f"""\
+# Required connection configs for Kafka producer, consumer, and admin
+bootstrap.servers=b:9093
+security.protocol=SASL_SSL
+sasl.jaas.config={MODULES}.plain.PlainLoginModule required username='me' password='{CANARY}';
+sasl.mechanism=PLAIN
+# Required for correctness in Apache Kafka clients prior to 2.6
+client.dns.lookup=use_all_dns_ips
+
+# Best practice for higher availability in Apache Kafka clients prior to 3.0
+session.timeout.ms=45000
+
+# Best practice for Kafka producer to prevent data loss
+acks=all
+default.api.timeout.ms=60000
+client.id=ccloud-java-client-1
+
+# Required connection configs for Confluent Cloud Schema Registry
+schema.registry.url=https://registry.example.org
+basic.auth.credentials.source=USER_INFO
+basic.auth.user.info=key:{CANARY}
+schema.registry.basic.auth.user.info=key:{CANARY}
+"""
+JAVA_TUNING = """\
+fetch.max.wait.ms=250
+receive.buffer.bytes=-1
+send.buffer.bytes=131072
+buffer.memory=33554432
+max.block.ms=60000
+max.poll.records=500
+max.request.size=1048576
+client.dns.lookup=default
+partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor
+interceptor.classes=io.confluent.monitoring.clients.interceptor.MonitoringConsumerInterceptor
 """
 LOGIN = {**BROKER, "security.protocol": "SASL_SSL", "sasl.username": "me", "sasl.password": CANARY}
 TOKEN = {
@@ -79,6 +115,37 @@ def test_what_is_pasted_is_the_same_in_every_place(text: str, expected: dict[str
     # What was made one spelling stays as it is, and Java gets the same from both.
     assert client_properties(expected) == expected
     assert to_java(single) == to_java(expected)
+
+
+def test_the_sample_of_confluent_works_as_it_is() -> None:
+    properties = client_properties({"properties": CONFLUENT})
+    tuning = {
+        "client.dns.lookup": "use_all_dns_ips",
+        "session.timeout.ms": "45000",
+        "acks": "all",
+        "default.api.timeout.ms": "60000",
+        "client.id": "ccloud-java-client-1",
+    }
+    assert properties == LOGIN | {"sasl.mechanisms": "PLAIN"} | tuning
+    java = to_java(properties)
+    assert {name: java[name] for name in tuning} == tuning
+    assert CANARY in java.pop(JAAS)
+    assert CANARY not in str(java), "the login of the schema registry is for none of our clients"
+
+
+def test_each_client_gets_the_tuning_that_it_knows() -> None:
+    properties = client_properties(BROKER | parse_properties(JAVA_TUNING, "a file"))
+    assert client_properties(properties) == properties
+    both = {"fetch.wait.max.ms": "250", "socket.send.buffer.bytes": "131072", "message.max.bytes": "1048576"}
+    assert for_librdkafka(properties) == BROKER | both
+    java = to_java(properties)
+    assert (java["fetch.max.wait.ms"], java["send.buffer.bytes"]) == ("250", "131072")
+    for name in ("buffer.memory", "max.block.ms", "max.poll.records", "partition.assignment.strategy"):
+        assert java[name] == parse_properties(JAVA_TUNING, "a file")[name]
+    assert not {"receive.buffer.bytes", "client.dns.lookup", "interceptor.classes"} & set(java)
+    words = client_properties(BROKER | {"partition.assignment.strategy": "cooperative-sticky"})
+    assert for_librdkafka(words) == words
+    assert "partition.assignment.strategy" not in to_java(words)
 
 
 def test_a_single_setting_counts_more_than_the_pasted_text() -> None:

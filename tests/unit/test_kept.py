@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from switchyard import protocol
 from switchyard.cli import main
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.local import up
 from switchyard.local.airflow import airflow_environment
+from switchyard.local.state import ComponentState, State, boot_id, read_state, write_state
+from switchyard.local.supervisor import Supervisor
 from switchyard.settings import Settings
 from switchyard.stories import open_book
 from switchyard.swaps import Event, Ledger, Rules, Standing, Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.upkeep import retire_kept
+from switchyard.web.access import Access, Viewer
+from switchyard.web.api import create_app
 
 JOINS = ("left", "inner", "natural", "asof")
 
@@ -76,6 +83,20 @@ def test_status_shows_when_each_will_retire(
     ]
 
 
+def test_the_page_is_told_when_each_will_retire(root: Layout, book: DeltaBook, tmp_path: Path) -> None:
+    """Of these its fact *lingering* is made."""
+    for name in ("index.html", "page.js"):
+        (tmp_path / name).touch()
+    everybody = Access(read=lambda: Viewer("test"), command=lambda: Viewer("test"))
+    client = TestClient(create_app(Settings(root=root.root), everybody, tmp_path))
+    shown = client.get("/api/v1/status").json()
+    assert shown["lingering"] == [1, 2, 3]
+    assert [(one["generation"], datetime.fromisoformat(one["at"])) for one in shown["retires"]] == [
+        (entry.generation, (entry.at + timedelta(seconds=900)).replace(microsecond=0))
+        for entry in book.ledger().lingering
+    ]
+
+
 def test_one_that_is_kept_is_retired_by_hand_and_fenced_out(
     root: Layout, book: DeltaBook, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,14 +129,68 @@ def test_what_cannot_be_retired_is_refused_with_a_sentence(
     assert book.ledger() == before
 
 
-def test_down_retires_what_is_kept_and_nothing_when_nothing_is(root: Layout, book: DeltaBook) -> None:
-    assert retire_kept(Settings(keep_generations=False), book) == []
-    assert lingering(book) == [1, 2, 3]
-    assert retire_kept(Settings(), book) == [1, 2, 3]
+def test_what_is_kept_retires_and_nothing_else_does(root: Layout, book: DeltaBook) -> None:
+    assert retire_kept(root, book) == [1, 2, 3]
     assert lingering(book) == []
     assert book.standing().generation == 4
     assert book.ledger().building is not None
     assert {generation: attempts(root, generation) for generation in (1, 3)} == {1: {1}, 3: {1}}
+
+
+@pytest.fixture
+def left_over() -> Iterator[int]:
+    """A process of an `up` whose supervisor was killed."""
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def stop_all(settings: Settings, left_over: int, keeps: bool) -> list[str]:
+    """A `down` in a shell that knows nothing of what that `up` was told."""
+    settings.workspace.run.mkdir(parents=True)
+    state = State(pid=left_over, boot=boot_id(), keeps=keeps, components={"demo": ComponentState(left_over)})
+    write_state(settings.workspace, state)
+    said: list[str] = []
+    up.down(settings, said.append)
+    return said
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_down_goes_by_what_up_was_told(
+    root: Layout, book: DeltaBook, left_over: int, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHYARD_KEEP_GENERATIONS", "false" if keeps else "true")
+    said = stop_all(Settings(root=root.root), left_over, keeps)
+    assert said == [*(f"generation {n} was kept and has retired" for n in (1, 2, 3) if keeps), "stopped"]
+    assert lingering(book) == ([] if keeps else [1, 2, 3])
+
+
+def test_down_leaves_the_tables_alone_when_nothing_was_kept(tmp_path: Path, left_over: int) -> None:
+    settings = Settings(root=str(tmp_path))
+    assert stop_all(settings, left_over, keeps=False) == ["stopped"]
+    assert not Path(settings.layout.under("tables")).exists()
+
+
+def test_down_stops_where_the_tables_cannot_be_reached(
+    tmp_path: Path, left_over: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    settings = Settings(root="s3://nowhere/root", home=tmp_path)
+    told, stopped = stop_all(settings, left_over, keeps=True)
+    assert told.startswith("generations that were kept could not be retired: ")
+    assert told.endswith("; end each with `switchyard retire N`")
+    assert stopped == "stopped"
+
+
+def test_the_supervisor_tells_whether_it_keeps(tmp_path: Path) -> None:
+    for keeps in (True, False):
+        settings = Settings(root=str(tmp_path), keep_generations=keeps)
+        settings.workspace.run.mkdir(parents=True, exist_ok=True)
+        Supervisor(settings, demo=False)._tell("starting")
+        state = read_state(settings.workspace)
+        assert state is not None
+        assert state.keeps == keeps
 
 
 def test_a_down_on_a_machine_where_nothing_runs_retires_nothing(book: DeltaBook) -> None:

@@ -1,0 +1,20 @@
+"""Errors that nobody foresaw: one sentence is shown; the stack is in a log, as its text may quote values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from switchyard.errors import SwitchyardError
+from switchyard.layout import Workspace
+from switchyard.privacy import describe_stack
+
+
+def explain_unforeseen(workspace: Workspace, error: Exception) -> SwitchyardError:
+    """Keeps the stack, and returns what a person is told."""
+    from switchyard.stream.failures import explain_failure
+
+    log = workspace.process_logs / "cli.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as lines:
+        lines.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {describe_stack(error)}\n")
+    return SwitchyardError(f"{explain_failure(error, details='')} (all of it in {log})")
