@@ -27,11 +27,11 @@ from switchyard.generations import keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS, USER_KEY
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_generation
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swaps import Target
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.writer import claim_attempt
 

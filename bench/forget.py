@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import pyarrow as pa
 
-from switchyard.generations import GenerationSpec
 from switchyard.layout import PROJECT, Layout
+from switchyard.spec import GenerationSpec
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.sink import BatchSink
 from switchyard.tables.forgotten import add_mark

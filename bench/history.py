@@ -21,11 +21,12 @@ from switchyard.backfills import BackfillDesk, build_id, require_snapshot
 from switchyard.generations import keep_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.backfill import run_backfill
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swaps import Event, Target
+from switchyard.swaps import Event
 from switchyard.tables.writer import claim_attempt
 from tests.second_oracle import count_differences, count_events
 

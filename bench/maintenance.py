@@ -43,10 +43,10 @@ from bench.stage import start_spark
 from switchyard import maintenance, protocol
 from switchyard.generations import keep_spec
 from switchyard.layout import BIG_TABLES, PROJECT, Layout, batch_app_id
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.compaction import compact_tables
 from switchyard.stream.runner import most_merged_bytes
-from switchyard.swaps import Target
 from switchyard.tables import files, names, small, store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.compaction import LiveFile

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from switchyard.gaps import Gap, Stored, find_gaps, find_unsettled, take_first
+from switchyard.gaps import Stored, find_gaps, find_unsettled, take_first
 from switchyard.generations import load_spec
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.probe import probe_gaps
-from switchyard.offsets import count_records
+from switchyard.offsets import Gap, count_records
 from switchyard.settings import Settings
 from switchyard.swaps import Ledger
 from switchyard.tables import store

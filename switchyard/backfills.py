@@ -14,20 +14,23 @@ from typing import Any
 
 from switchyard import control, protocol, swaps
 from switchyard.commands import Answer, Desk
-from switchyard.control import check_target, shorten
+from switchyard.control import check_target
 from switchyard.errors import InputError
-from switchyard.generations import GenerationSpec, adopt_draft, keep_draft, load_spec, require_access
+from switchyard.generations import adopt_draft, keep_draft, load_spec, require_access
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.offsets import Offsets, count_records
+from switchyard.policies import Target
 from switchyard.protocol import Book
 from switchyard.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.settings import Settings
-from switchyard.swaps import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, Standing, Target
+from switchyard.spec import GenerationSpec
+from switchyard.swaps import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, Standing
 from switchyard.tables.logs import tell
 from switchyard.tables.names import newest_rows
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.upkeep import clean_up
+from switchyard.wording import shorten
 
 LOOK_SECONDS = 0.25
 RECENT_LINES = 1_000

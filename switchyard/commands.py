@@ -12,10 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from switchyard import control, protocol, swaps
-from switchyard.control import Decision, Kind, Message, UnknownTopicError, shorten
+from switchyard.control import Decision, Kind, Message, UnknownTopicError
 from switchyard.errors import InputError, LostRaceError, SwitchyardError
 from switchyard.generations import (
-    GenerationSpec,
     adopt_draft,
     find_resumable_spec,
     keep_draft,
@@ -35,12 +34,15 @@ from switchyard.planning import (
     find_ends,
     make_plan,
 )
+from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
 from switchyard.stories import open_book
-from switchyard.swaps import BOOT_ID, Entry, Event, Ledger, Request, Standing, Target
+from switchyard.swaps import BOOT_ID, Entry, Event, Ledger, Request, Standing
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import Level, tell
 from switchyard.upkeep import Run, fail_build, run_of
+from switchyard.wording import shorten
 
 MOST_LOOKS = 50
 

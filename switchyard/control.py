@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
 from switchyard.errors import InputError
 from switchyard.layout import JOIN_TYPES
+from switchyard.policies import Policy, Target
 from switchyard.swaps import (
     BACKFILL_PREFIX,
     BOOT_ID,
@@ -21,8 +21,9 @@ from switchyard.swaps import (
     PUBLISH_PREFIX,
     ROLLBACK_PREFIX,
     UNDO_PREFIX,
-    Target,
 )
+from switchyard.validation import check_topic_name, parse_moment
+from switchyard.wording import shorten
 
 MOST_BYTES = 64 * 1024
 MOST_ID_CHARACTERS = 200
@@ -35,7 +36,6 @@ _JOIN_SPELLINGS = (
     (re.compile(r"natural.*", re.DOTALL), "natural"),
     (re.compile(r"as[\W_]*of.*|aj", re.DOTALL), "asof"),
 )
-FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 RESERVED_IDS = (
     HOSTED_PREFIX,
     ROLLBACK_PREFIX,
@@ -45,7 +45,6 @@ RESERVED_IDS = (
     PUBLISH_PREFIX,
     f"{BOOT_ID}~",
 )
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class UnknownTopicError(InputError):
@@ -66,16 +65,6 @@ class Message:
     deadlineSeconds: float | None = None
     id: str | None = None
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What the settings say about requests."""
-
-    defaults: Target
-    control_topic: str = "control"
-    allowed_topics: tuple[str, ...] = ()
-    """Names or patterns with `*`; empty allows every topic."""
 
 
 class Kind(StrEnum):
@@ -202,10 +191,6 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null")
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
 def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
     """The join type, of which only the beginning counts, and a warning: an unknown one means left."""
     if given is None:
@@ -221,29 +206,6 @@ def normalise_start(given: str | None) -> str | None:
         return given and given.lower()
     parse_moment(given)
     return given
-
-
-def parse_moment(start: str) -> datetime:
-    """An ISO timestamp; one without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(start)
-    except ValueError:
-        raise InputError(
-            f"start {shorten(start)!r} is none of latest, earliest, resume and an ISO timestamp like "
-            "2026-01-31T12:00:00Z"
-        ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if moment < FIRST_MOMENT:
-        raise InputError(f"start {start!r} is before 1970; use earliest to read everything")
-    return moment
-
-
-def check_topic_name(name: str) -> None:
-    if not _TOPIC_NAME.fullmatch(name) or name in (".", "..") or name.startswith("__"):
-        raise InputError(
-            f"{shorten(name)!r} is not a topic name that may be joined: 1 to 249 of the characters A-Z a-z 0-9 . _ - "
-            "are allowed, and neither '.', '..' nor a name beginning with '__'"
-        )
 
 
 def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> None:

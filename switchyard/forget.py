@@ -21,13 +21,12 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
 from switchyard.offsets import Offsets, from_json, furthest
 from switchyard.settings import Settings
-from switchyard.stream.forgetting import owner_of
 from switchyard.stream.sink import BatchSink
 from switchyard.swaps import Ledger, is_over
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.folders import Folder
-from switchyard.tables.forgotten import add_mark
+from switchyard.tables.forgotten import add_mark, owner_of
 from switchyard.tables.logs import tell as tell_people
 from switchyard.tables.pieces import scan_file
 from switchyard.tables.progress import Progress, newest_progress, report_again

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from switchyard.control import read_id
-from switchyard.offsets import Offsets
+from switchyard.offsets import Gap, Offsets
 from switchyard.swaps import Ledger
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -20,20 +19,6 @@ Stored = tuple[str, int, Numbers]
 MOST_OFFSETS = 2**30
 """So many are looked at together, with one bit for each."""
 _BITS_AT_ONCE = 2**23
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Offsets of one partition from `first` to just before `end`."""
-
-    topic: str
-    partition: int
-    first: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.first
 
 
 def find_gaps(

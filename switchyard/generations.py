@@ -6,44 +6,15 @@ import contextlib
 import hashlib
 from datetime import UTC, datetime, timedelta
 
-from pydantic import BaseModel
-
 from switchyard.control import check_target
 from switchyard.errors import InputError
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
-from switchyard.offsets import Offsets
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Ledger, Standing, Target, find_resumable
+from switchyard.spec import GenerationSpec
+from switchyard.swaps import Ledger, Standing, find_resumable
 from switchyard.tables.folders import Folder
-
-
-class GenerationSpec(BaseModel, frozen=True):
-    """All that a driver must know, written once: every attempt starts alike."""
-
-    generation: int
-    usersTopic: str
-    accountsTopic: str
-    joinType: str
-    start: str
-    startOffsets: Offsets
-    readyOffsets: Offsets
-    """The end of the topics when it was asked for: a generation that got there has caught up."""
-    stateRetention: timedelta | None = None
-    """Fixed for the generation's life: a checkpoint cannot change it, and an audit must know it."""
-    requestedAt: datetime
-    topicIds: dict[str, str] = {}
-    """What Kafka calls the topics itself: a topic that is created anew under the same name has another id."""
-    end: str | None = None
-    """Where a snapshot of history ends, as it was asked for; None for a stream, which has no end."""
-
-    @property
-    def is_snapshot(self) -> bool:
-        return self.end is not None
-
-    @property
-    def target(self) -> Target:
-        return Target(self.usersTopic, self.accountsTopic, self.joinType)
 
 
 def resolve_spec(

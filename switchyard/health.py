@@ -12,8 +12,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from switchyard import swaps
+from switchyard.local.drivers import DriverProcess, SpareProcess
+from switchyard.policies import Limits
 from switchyard.spares import MOST_REHEARSAL_SECONDS
 from switchyard.swaps import Ledger, Standing
+from switchyard.wording import describe_time
 
 WINDOW = timedelta(minutes=3)
 """How far back lag and rejects are looked at."""
@@ -22,8 +25,6 @@ GROWTH_OF_LAG = 1.5
 LEAST_LAG = 1_000
 SLOW_BATCHES = 5
 UNDER_WAY = frozenset({"running", "queued", "scheduled", "restarting", "up_for_retry", "up_for_reschedule", "deferred"})
-STANDSTILL = timedelta(seconds=20)
-"""Spark's executors tell every 10 seconds what their tasks have done, so work shows in this time."""
 STOPPED_BY_HAND = frozenset({"success"})
 
 
@@ -44,25 +45,6 @@ class Verdict:
     @property
     def is_incident(self) -> bool:
         return self.level in (Level.MENDING, Level.PERSON)
-
-
-@dataclass(frozen=True)
-class Limits:
-    stale: timedelta
-    hung: timedelta
-    """A driver that was silent for so long is started again."""
-    stuck: timedelta
-    """A driver that has records to read and whose work has not moved for so long is started again."""
-    starting: timedelta
-    """A driver may take so long from its start to its first sign of life."""
-    lost: timedelta
-    """A stream that was not mended for so long needs a person."""
-    least_free_bytes: int
-    reject_share: float
-    has_spare: bool = False
-    """Whether there is to be a spare driver"""
-    standstill: timedelta = STANDSTILL
-    """Rows that have not moved for so long while records wait are not healthy."""
 
 
 @dataclass(frozen=True)
@@ -87,26 +69,6 @@ class Disk:
     name: str
     free: int
     total: int
-
-
-@dataclass(frozen=True)
-class DriverProcess:
-    session: int
-    """Its process and its JVM are in a session of their own."""
-    generation: int
-    age: timedelta
-
-
-@dataclass(frozen=True)
-class SpareProcess:
-    """A driver that no generation has taken yet."""
-
-    session: int
-    name: str
-    age: timedelta
-    is_ready: bool
-    silence: timedelta
-    """Since it has last shown that it waits"""
 
 
 @dataclass(frozen=True)
@@ -405,8 +367,3 @@ def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
     if task_state in UNDER_WAY:
         return Cure.WAIT
     return Cure.ASK_PERSON if task_state in STOPPED_BY_HAND else Cure.START_RUN
-
-
-def describe_time(time: timedelta) -> str:
-    seconds = int(time.total_seconds())
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from switchyard.health import Level, Verdict, describe_time
+from switchyard.health import Level, Verdict
+from switchyard.wording import describe_time
 
 
 class Stage(StrEnum):

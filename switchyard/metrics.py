@@ -16,7 +16,8 @@ from switchyard.exposition import Family, Kind, Metric, Sample
 from switchyard.health import CHECKS, LastAudit, Level
 from switchyard.incidents import Incident
 from switchyard.offsets import Offsets, count_records
-from switchyard.swaps import SETTLING, Event, Ledger, Target
+from switchyard.policies import Target
+from switchyard.swaps import SETTLING, Event, Ledger
 
 PREFIX = "switchyard_"
 

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 Offsets = dict[str, dict[int, int]]
 """topic → partition → offset"""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets of one partition from `first` to just before `end`."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.first
 
 
 def count_records(start: Offsets, end: Offsets) -> int:

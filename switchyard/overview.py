@@ -9,8 +9,9 @@ from typing import Any
 from switchyard.fan_out import warn_of_growth
 from switchyard.generations import load_spec
 from switchyard.health import explain_standstill
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Ledger, Target, linger_end
+from switchyard.swaps import Ledger, linger_end
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, newest_progress, recent_rate, show_fan_out
 from switchyard.tables.status import Status, read_status

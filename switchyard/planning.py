@@ -8,15 +8,17 @@ from statistics import median
 
 from switchyard.control import MOST_DEADLINE_SECONDS, Decision, Kind
 from switchyard.fan_out import warn_of_growth
-from switchyard.generations import GenerationSpec, find_resumable_spec, resolve_spec
-from switchyard.health import describe_time
+from switchyard.generations import find_resumable_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets, count_records, from_json
+from switchyard.policies import Target
 from switchyard.protocol import Book
 from switchyard.settings import Settings
-from switchyard.swaps import Event, Ledger, Target
+from switchyard.spec import GenerationSpec
+from switchyard.swaps import Event, Ledger
 from switchyard.tables.progress import Progress, bulk_rate, newest_progress, show_fan_out
+from switchyard.wording import describe_time
 
 # Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.
 USUAL_START_SECONDS = 25.0

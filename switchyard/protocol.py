@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from switchyard import swaps
-from switchyard.swaps import Entry, Event, Ledger, Request, Rules, SignOfLife, Standing, Target
+from switchyard.policies import Rules, Target
+from switchyard.swaps import Entry, Event, Ledger, Request, SignOfLife, Standing
 
 
 class Book(Protocol):

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from switchyard.control import parse_moment, shorten
 from switchyard.errors import InputError
 from switchyard.offsets import Offsets
-from switchyard.swaps import Target
+from switchyard.policies import Target
+from switchyard.validation import parse_moment
+from switchyard.wording import shorten
 
 Bounds = Mapping[str, tuple[Mapping[int, int], Mapping[int, int]]]
 """topic → the first and the next offset of every partition"""

@@ -19,19 +19,6 @@ _DRAFT = re.compile(r"^(?:_commit_.*\.tmp|.*#\d+)$")
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """How long things stay, and how large files get."""
-
-    retention: timedelta
-    """Whatever could be read so long ago can still be read."""
-    retired: timedelta
-    logs: timedelta
-    progress: timedelta
-    file_bytes: int
-    compact_after: timedelta
-
-
-@dataclass(frozen=True)
 class Stored:
     """A file as it was found below a table's folder."""
 

@@ -9,14 +9,10 @@ from typing import Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from switchyard.control import Policy
 from switchyard.errors import InputError
-from switchyard.health import STANDSTILL, Limits
 from switchyard.layout import Layout, Workspace
 from switchyard.object_store import check_root
-from switchyard.retention import Keeping
-from switchyard.submission import Executors
-from switchyard.swaps import Rules, Target
+from switchyard.policies import STANDSTILL, Executors, Keeping, Limits, Policy, Rules, Target
 
 JoinType = Literal["left", "inner", "natural", "asof"]
 LOCAL_HOME = ".switchyard"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from switchyard.clusters import elsewhere_conf
+from switchyard.policies import Executors
 
 CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -22,22 +23,6 @@ class GenerationRequest:
     accounts_topic: str
     join_type: str
     start: str
-
-
-@dataclass(frozen=True)
-class Executors:
-    """What each driver asks a cluster for. Bounded: a swap needs room for two drivers at the same time."""
-
-    count: int = 2
-    cores: int = 1
-    memory: str = "1g"
-
-    def conf(self, master: str) -> dict[str, str]:
-        """A standalone master counts cores, the others count executors."""
-        sizes = {"spark.executor.cores": str(self.cores), "spark.executor.memory": self.memory}
-        if master.startswith("spark://"):
-            return sizes | {"spark.cores.max": str(self.count * self.cores)}
-        return sizes | {"spark.executor.instances": str(self.count)}
 
 
 def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list[str]:

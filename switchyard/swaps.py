@@ -22,6 +22,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
+from switchyard.policies import Rules, Target
+
 
 class Event(StrEnum):
     REQUESTED = "REQUESTED"
@@ -48,18 +50,6 @@ BY_HAND_PREFIX = "by-hand-"
 BACKFILL_PREFIX = "backfill-"
 PUBLISH_PREFIX = "publish-"
 BOOT_ID = "boot"
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is joined, and how."""
-
-    usersTopic: str
-    accountsTopic: str
-    joinType: str
-
-    def __str__(self) -> str:
-        return f"{self.usersTopic} and {self.accountsTopic}, {self.joinType} join"
 
 
 @dataclass(frozen=True)
@@ -116,25 +106,6 @@ class Standing:
     barred: int = 0
     barred_because: str = field(default="", compare=False)
     """Why the request of this very number was given up, for whoever writes its outcome; empty for other bars."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The settings that decide about time."""
-
-    ready_deadline: timedelta = timedelta(seconds=120)
-    linger: timedelta = timedelta(seconds=8)
-    max_lingering: int = 2
-    is_keeping: bool = False
-    """Whether every replaced stream runs on for `keep` instead of `linger`, however many there are."""
-    keep: timedelta | None = timedelta(minutes=15)
-    """None: until a person retires it."""
-    dwell: timedelta = timedelta(seconds=5)
-    probation: timedelta = timedelta(seconds=30)
-    silence: timedelta = timedelta(seconds=15)
-    """A lingering driver that has not been heard of for so long after its time is retired by others."""
-    stuck: timedelta = timedelta(seconds=120)
-    """A swap that is not ready and whose driver was not heard of for so long has failed."""
 
 
 SignOfLife = Callable[[int], datetime | None]

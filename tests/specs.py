@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from switchyard.generations import GenerationSpec
-from switchyard.swaps import Target
+from switchyard.policies import Target
+from switchyard.spec import GenerationSpec
 
 
 def make_spec(generation: int, target: Target) -> GenerationSpec:

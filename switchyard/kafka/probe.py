@@ -9,10 +9,10 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from switchyard.gaps import Gap
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import Hearing, explain, open_client
 from switchyard.kafka.topics import ask, base_properties, is_about_group
+from switchyard.offsets import Gap
 
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 0.5

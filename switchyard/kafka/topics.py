@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from switchyard.control import check_topic_name, parse_moment
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client import for_producers
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.opening import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
+from switchyard.validation import check_topic_name, parse_moment
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0

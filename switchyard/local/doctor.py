@@ -34,8 +34,8 @@ from switchyard.local.state import find_supervisor
 from switchyard.local.unforeseen import explain_unforeseen
 from switchyard.object_store import is_on_object_store
 from switchyard.overview import describe_status
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Target
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.installation import installation_id
 from switchyard.tables.proof import prove_commits

@@ -6,13 +6,33 @@ import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from switchyard.health import DriverProcess, SpareProcess
 from switchyard.layout import Workspace
 from switchyard.local import processes, sessions
 from switchyard.local.hand_over import HandOver
+
+
+@dataclass(frozen=True)
+class DriverProcess:
+    session: int
+    """Its process and its JVM are in a session of their own."""
+    generation: int
+    age: timedelta
+
+
+@dataclass(frozen=True)
+class SpareProcess:
+    """A driver that no generation has taken yet."""
+
+    session: int
+    name: str
+    age: timedelta
+    is_ready: bool
+    silence: timedelta
+    """Since it has last shown that it waits"""
 
 
 def find_drivers(workspace: Workspace) -> list[int]:

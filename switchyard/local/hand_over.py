@@ -22,7 +22,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from switchyard.layout import Workspace
-from switchyard.local.state import boot_id
+from switchyard.local.processes import boot_id
 from switchyard.spares import Offer, Order
 
 _STAMP = TypeAdapter(dict[str, str])

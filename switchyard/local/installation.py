@@ -10,7 +10,8 @@ from switchyard.errors import SwitchyardError
 from switchyard.local import airflow, drivers, sessions
 from switchyard.local.broker import Broker
 from switchyard.local.component import BrokerComponent, Component
-from switchyard.local.state import State, boot_id
+from switchyard.local.processes import boot_id
+from switchyard.local.state import State
 from switchyard.settings import Settings
 
 BROKER_SECONDS = 60.0

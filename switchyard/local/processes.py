@@ -54,3 +54,11 @@ def parse_elapsed(text: str) -> float:
     for part in filter(None, clock.split(":")):
         seconds = seconds * 60 + float(part)
     return seconds + 86_400 * float(days or 0)
+
+
+def boot_id() -> str:
+    """Names this boot of the machine: process ids that were kept mean nothing after the next one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.uname().nodename

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -71,11 +70,3 @@ def find_supervisor(workspace: Workspace) -> State | None:
     """The state of a supervisor that is alive."""
     state = read_state(workspace)
     return state if state is not None and is_supervisor(state.pid, workspace) else None
-
-
-def boot_id() -> str:
-    """Names this boot of the machine: process ids that were kept mean nothing after the next one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return os.uname().nodename

@@ -22,7 +22,8 @@ from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
 from switchyard.local.installation import Installation, sweep
 from switchyard.local.keeper import CONTROL_DAG_ID, DAG_ID, Keeper
-from switchyard.local.state import ComponentState, State, boot_id, lock_file, read_state, write_state
+from switchyard.local.processes import boot_id
+from switchyard.local.state import ComponentState, State, lock_file, read_state, write_state
 from switchyard.settings import Settings, load_settings
 
 READY_SECONDS = 300.0

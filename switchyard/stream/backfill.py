@@ -22,13 +22,13 @@ from pyspark.sql import functions as F
 from switchyard import protocol, swaps
 from switchyard.backfills import BUILD_DETAILS, settle_build, tell_of_failure
 from switchyard.errors import FencedError, InputError, SwitchyardError
-from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.offsets import count_records, to_json
 from switchyard.ranges import check_held
 from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.audit import read_paths

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from switchyard.generations import GenerationSpec
+from switchyard.spec import GenerationSpec
 from switchyard.tables.files import pack_positions
 from switchyard.tables.schemas import ACCOUNTS, JOINED, REJECTS, USERS
 

@@ -22,10 +22,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import SwitchyardError
-from switchyard.generations import GenerationSpec, load_spec
+from switchyard.generations import load_spec
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.layout import BIG_TABLES, Layout
-from switchyard.retention import Keeping
+from switchyard.policies import Keeping
+from switchyard.spec import GenerationSpec
 from switchyard.swaps import Ledger
 from switchyard.tables import files, store
 from switchyard.tables.book import DeltaBook

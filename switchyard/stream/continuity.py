@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.generations import GenerationSpec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout, batch_app_id
 from switchyard.offsets import Offsets, describe_missing, from_json
+from switchyard.spec import GenerationSpec
 from switchyard.stream.offset_log import ADVICE, read_batch_end
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress

@@ -8,11 +8,11 @@ from switchyard.errors import SwitchyardError
 from switchyard.generations import spec_for_driver
 from switchyard.kafka.client import read_properties
 from switchyard.kafka.topics import TopicReader
+from switchyard.policies import Target
 from switchyard.settings import load_settings
 from switchyard.spares import Order
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.lifecycle import run_generation
-from switchyard.swaps import Target
 
 log = logging.getLogger("switchyard.driver")
 

@@ -7,7 +7,6 @@ this for generations that have no driver.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 
@@ -17,11 +16,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from switchyard.generations import GenerationSpec
+from switchyard.spec import GenerationSpec
 from switchyard.stream import changes
 from switchyard.stream.changes import BATCH_SCHEMA, ROW_SCHEMA, Batch, Side
 from switchyard.tables import files
-from switchyard.tables.forgotten import Marks, Mask
+from switchyard.tables.forgotten import Marks, Mask, owner_of
 from switchyard.tables.pieces import FILE_BYTES, PIECE_BYTES, PIECE_ROWS, gather
 from switchyard.tables.removal import generation_files
 from switchyard.tables.schemas import REJECTS
@@ -199,17 +198,6 @@ def is_forgotten_reject(rows: pa.Table, marks: Marks) -> Mask:
         is_there = pc.equal(rows["topic"], topic).to_numpy(zero_copy_only=False)
         gone |= is_there & marks.is_forgotten(topic, owned, *KEY)
     return gone
-
-
-def owner_of(value: str | None) -> str | None:
-    """The userId in the value of a rejected record; None where there is none to be read."""
-    try:
-        document = json.loads(value or "", parse_int=str, parse_float=str, parse_constant=str)
-        owner = document.get("userId") if isinstance(document, dict) else None
-        # Half of a surrogate pair, which JSON can name, is no text.
-        return owner if isinstance(owner, str) and owner.encode() is not None else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:

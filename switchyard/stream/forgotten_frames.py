@@ -7,7 +7,7 @@ import json
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from switchyard.generations import GenerationSpec
+from switchyard.spec import GenerationSpec
 from switchyard.stream.forgetting import REASON
 from switchyard.tables.forgotten import Marks
 

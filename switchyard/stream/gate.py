@@ -22,10 +22,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINS
 from switchyard.layout import Layout, forgotten_app_id
 from switchyard.offsets import Offsets, count_records, from_json
+from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import compare_rows, read_at, read_paths
 from switchyard.stream.changes import Side, leading_side, other, topic_of
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode

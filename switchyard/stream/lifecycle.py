@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from switchyard import protocol, swaps
 from switchyard.errors import AccessError, FencedError, InputError, SwitchyardError
-from switchyard.generations import GenerationSpec, remove_checkpoint, require_access
+from switchyard.generations import remove_checkpoint, require_access
 from switchyard.kafka.client import to_java
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
@@ -31,7 +31,9 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, has_reached
 from switchyard.planning import allow_seconds, count_to_read
+from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
 from switchyard.stories import open_book
 from switchyard.stream.announcing import announced
 from switchyard.stream.continuity import check_continuity, check_topics
@@ -42,7 +44,7 @@ from switchyard.stream.motion import Motion
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
-from switchyard.swaps import Event, Ledger, Request, Standing, Target
+from switchyard.swaps import Event, Ledger, Request, Standing
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.writer import TableWriter, claim_attempt

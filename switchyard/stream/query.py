@@ -14,10 +14,10 @@ from functools import cache
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from switchyard.generations import GenerationSpec
 from switchyard.joins import JOINED_COLUMNS, is_within
 from switchyard.kafka.groups import name_group
 from switchyard.offsets import Offsets
+from switchyard.spec import GenerationSpec
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 
 # Small batches do not wait for more records, and big ones are not handed over in small portions.

@@ -24,19 +24,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from switchyard.errors import SwitchyardError
-from switchyard.generations import GenerationSpec
 from switchyard.kafka.client import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import REHEARSAL, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spares import MOST_REHEARSAL_SECONDS
+from switchyard.spec import GenerationSpec
 from switchyard.stories import open_book
 from switchyard.stream.gate import Verdict, examine
 from switchyard.stream.query import batch_rows, generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swaps import Target
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.writer import claim_attempt

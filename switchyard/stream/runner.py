@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from switchyard import offsets
 from switchyard.errors import FencedError, LostRaceError, SwitchyardError, UnwritableError
 from switchyard.fan_out import FanOut
-from switchyard.generations import GenerationSpec
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets
 from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
 from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.compaction import sort_key

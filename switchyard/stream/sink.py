@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from switchyard.generations import GenerationSpec
 from switchyard.layout import BIG_TABLES, Layout
+from switchyard.spec import GenerationSpec
 from switchyard.stream import changes, forgetting
 from switchyard.stream.changes import JoinedChanges
 from switchyard.tables import files

@@ -11,11 +11,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from switchyard.layout import Layout
+from switchyard.policies import Target
 from switchyard.privacy import mask_emails
-from switchyard.swaps import Entry, Event, Ledger, Standing, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
-from switchyard.tables.status import ACTIVE, status_row
+from switchyard.tables.status import ACTIVE
 
 FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
 """Marks in the log of the status table: see `swaps`."""
@@ -157,3 +158,18 @@ def change_of(before: Standing, after: Standing) -> store.Change:
         reason = json.dumps({"number": after.barred, "reason": mask_emails(after.barred_because)})
         return store.Change(markers=marks, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
     return store.Change(rows=[status_row(after, ACTIVE)], mode="overwrite", markers=marks)
+
+
+def status_row(standing: Standing, state: str) -> store.Row:
+    target = standing.target
+    if target is None:
+        raise ValueError("a status row names what is joined")
+    return {
+        "generation": standing.generation,
+        "usersTopic": target.usersTopic,
+        "accountsTopic": target.accountsTopic,
+        "joinType": target.joinType,
+        "lastApplied": standing.lastApplied,
+        "state": state,
+        "epoch": standing.epoch,
+    }

@@ -165,3 +165,14 @@ def add_mark(layout: Layout, user_id: str, up_to: Offsets, found: Mapping[str, i
 
     store.transact(layout, "forgotten", take_next)
     return number
+
+
+def owner_of(value: str | None) -> str | None:
+    """The userId in the value of a rejected record; None where there is none to be read."""
+    try:
+        document = json.loads(value or "", parse_int=str, parse_float=str, parse_constant=str)
+        owner = document.get("userId") if isinstance(document, dict) else None
+        # Half of a surrogate pair, which JSON can name, is no text.
+        return owner if isinstance(owner, str) and owner.encode() is not None else None
+    except (ValueError, RecursionError):
+        return None

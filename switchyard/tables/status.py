@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from switchyard.layout import Layout
-from switchyard.swaps import Standing
 from switchyard.tables import store
 
 ACTIVE = "ACTIVE"
@@ -26,18 +25,3 @@ class Status:
 def read_status(layout: Layout) -> Status | None:
     rows = store.read_rows(layout, "status")
     return Status(**rows[0]) if rows else None
-
-
-def status_row(standing: Standing, state: str) -> store.Row:
-    target = standing.target
-    if target is None:
-        raise ValueError("a status row names what is joined")
-    return {
-        "generation": standing.generation,
-        "usersTopic": target.usersTopic,
-        "accountsTopic": target.accountsTopic,
-        "joinType": target.joinType,
-        "lastApplied": standing.lastApplied,
-        "state": state,
-        "epoch": standing.epoch,
-    }

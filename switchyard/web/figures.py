@@ -15,7 +15,7 @@ from switchyard.health import LastAudit
 from switchyard.incidents import Incident, open_incidents
 from switchyard.metrics import ActiveFigures, Figures, TableSize, measure
 from switchyard.offsets import Offsets, from_json
-from switchyard.swaps import Target
+from switchyard.policies import Target
 from switchyard.tables.audits import newest_audit
 from switchyard.tables.incidents import incident_of
 from switchyard.tables.names import ACTIVE_NAMES

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switchyard.errors import FencedError
-from switchyard.generations import GenerationSpec
 from switchyard.layout import Layout
+from switchyard.spec import GenerationSpec
 from switchyard.stream import changes
 from switchyard.stream.sink import BatchSink
 from switchyard.tables import store

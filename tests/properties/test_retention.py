@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard import swaps
+from switchyard.policies import Target
 from switchyard.retention import Stored, find_garbage, first_readable, plan_log, version_at
-from switchyard.swaps import Entry, Event, Ledger, Standing, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing
 from switchyard.tables.compaction import LiveFile, choose_files, count_overlaps, cut_into_groups
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

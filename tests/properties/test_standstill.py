@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from switchyard import protocol, swaps
 from switchyard.health import explain_standstill
-from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
+from switchyard.policies import Rules, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing
 from tests.properties.memory_book import MemoryBook
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

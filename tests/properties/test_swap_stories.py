@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from switchyard import protocol, swaps
-from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
+from switchyard.policies import Rules, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing
 from tests.properties.memory_book import EarlyReader, Point
 from tests.properties.world import (
     FOR_GOOD,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from switchyard import protocol, swaps
-from switchyard.swaps import Entry, Event, Rules
+from switchyard.policies import Rules
+from switchyard.swaps import Entry, Event
 from tests.properties.memory_book import Point
 from tests.properties.world import (
     FOR_GOOD,

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from switchyard import control, protocol, swaps
 from switchyard.errors import InputError
-from switchyard.swaps import Entry, Event, Ledger, Request, Rules, Standing, Target
+from switchyard.policies import Rules, Target
+from switchyard.swaps import Entry, Event, Ledger, Request, Standing
 from tests.properties.memory_book import Crash, EarlyReader, MemoryBook, Point, RowChange
 
 T = TypeVar("T")

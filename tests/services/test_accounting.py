@@ -17,8 +17,8 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import to_json
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Target
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, report

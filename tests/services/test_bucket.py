@@ -21,10 +21,11 @@ from switchyard.errors import InputError, SwitchyardError
 from switchyard.generations import adopt_draft, keep_draft, load_spec, remove_checkpoint
 from switchyard.layout import Layout, Workspace
 from switchyard.object_store import ObjectStore, delta_options, explain_failure, hadoop_conf, to_hadoop
+from switchyard.policies import Target
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import session_conf
-from switchyard.swaps import Standing, Target
+from switchyard.swaps import Standing
 from switchyard.tables import proof, store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.folders import Folder

@@ -38,10 +38,11 @@ from switchyard.layout import Layout
 from switchyard.local.broker import Broker
 from switchyard.offsets import Offsets
 from switchyard.planning import Plan
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stories import describe
 from switchyard.stream.query import kafka_options
-from switchyard.swaps import Event, Target
+from switchyard.swaps import Event
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.installation import installation_id

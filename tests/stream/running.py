@@ -7,14 +7,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from switchyard.generations import GenerationSpec, keep_spec, resolve_spec
+from switchyard.generations import keep_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
+from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import Audit, audit_at_newest
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swaps import Target
 from switchyard.tables.writer import claim_attempt
 from tests.topics import Topics
 

@@ -13,8 +13,8 @@ from pyspark.sql import Row, SparkSession
 
 from switchyard.layout import Layout
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, _expressions, decode, plain_pattern
-from switchyard.stream.forgetting import owner_of
 from switchyard.tables import store
+from switchyard.tables.forgotten import owner_of
 from tests.stream.running import Stream
 from tests.stream.tables import parse_tables
 from tests.topics import Topics

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.layout import Layout
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream import motion
 from switchyard.stream.motion import BUSY_SHARE, Motion
 from switchyard.stream.runner import BatchRunner
-from switchyard.swaps import Target
 from tests.specs import make_spec
 from tests.waiting import eventually
 

@@ -30,7 +30,6 @@ from switchyard.cli import main
 from switchyard.commands import Desk
 from switchyard.drain import run_round, telling_failures
 from switchyard.errors import AccessError, InputError, SwitchyardError
-from switchyard.gaps import Gap
 from switchyard.kafka import opening
 from switchyard.kafka.client import client_properties, to_java, write_properties
 from switchyard.kafka.control_topic import ControlRecord, control_topic, publish
@@ -41,6 +40,7 @@ from switchyard.kafka.watching import assign_new, poll_newest
 from switchyard.layout import PROJECT, Layout
 from switchyard.local.doctor import examine
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
+from switchyard.offsets import Gap
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import kafka_options
 from switchyard.stream.session import SECRET_OPTIONS, allow_token_url

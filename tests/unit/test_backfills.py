@@ -15,9 +15,10 @@ from switchyard.errors import FencedError, InputError
 from switchyard.generations import keep_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stories import describe, open_book
-from switchyard.swaps import Event, Request, Standing, Target
+from switchyard.swaps import Event, Request, Standing
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, bulk_rate, report
 from switchyard.tables.removal import generation_files

@@ -16,8 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from switchyard import protocol, swaps
 from switchyard.layout import Layout
+from switchyard.policies import Rules, Target
 from switchyard.privacy import mask_emails
-from switchyard.swaps import Entry, Event, Ledger, Rules, Standing, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.schemas import SCHEMAS

@@ -13,8 +13,9 @@ from switchyard.cli import _last_error, build_parser, main
 from switchyard.layout import Layout
 from switchyard.local.state import supervisor_arguments
 from switchyard.local.up import wants_demo
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Entry, Event, Standing, Target
+from switchyard.swaps import Entry, Event, Standing
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, report

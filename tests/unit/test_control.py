@@ -15,18 +15,17 @@ from switchyard.control import (
     Decision,
     Kind,
     Message,
-    Policy,
     check_named_topics,
     check_target,
     decide,
     normalise_join,
     normalise_start,
     parse_message,
-    parse_moment,
     read_id,
 )
 from switchyard.errors import InputError
-from switchyard.swaps import Target
+from switchyard.policies import Policy, Target
+from switchyard.validation import parse_moment
 
 ACTIVE = Target("users", "accounts", "left")
 OTHER = Target("users-2", "accounts", "inner")

@@ -16,7 +16,8 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.local import doctor, java, loopback
 from switchyard.local.doctor import Finding, _answers, describe_jars, examine, judge_airflow
-from switchyard.local.state import State, boot_id, supervisor_arguments, write_state
+from switchyard.local.processes import boot_id
+from switchyard.local.state import State, supervisor_arguments, write_state
 from switchyard.settings import Settings
 from switchyard.tables.logs import tell
 from tests.unit.test_spares import stand_in

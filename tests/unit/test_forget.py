@@ -16,16 +16,16 @@ from switchyard.errors import FencedError, InputError
 from switchyard.forget import CUT_OFF, DONE, SILENT, UNKNOWN
 from switchyard.generations import keep_spec
 from switchyard.layout import Layout
+from switchyard.policies import Rules
 from switchyard.settings import Settings
 from switchyard.stream import changes
 from switchyard.stream.changes import BATCH_SCHEMA
-from switchyard.stream.forgetting import REASON, owner_of
+from switchyard.stream.forgetting import REASON
 from switchyard.stream.runner import BatchRunner, position_of
 from switchyard.stream.sink import BatchSink
-from switchyard.swaps import Rules
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
-from switchyard.tables.forgotten import Marks, add_mark, hash_user, read_marks
+from switchyard.tables.forgotten import Marks, add_mark, hash_user, owner_of, read_marks
 from switchyard.tables.progress import Progress, newest_progress, report
 from switchyard.tables.writer import claim_attempt
 from tests.model import Event

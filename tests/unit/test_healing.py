@@ -19,9 +19,10 @@ from switchyard.inspection import inspect
 from switchyard.layout import Layout
 from switchyard.local import processes
 from switchyard.local.drivers import list_drivers
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stories import open_book
-from switchyard.swaps import Entry, Event, Ledger, Standing, Target
+from switchyard.swaps import Entry, Event, Ledger, Standing
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from tests.waiting import eventually

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from switchyard.control import check_topic_name, parse_moment
 from switchyard.errors import InputError
 from switchyard.kafka.client import client_properties, for_producers, read_properties, write_properties
+from switchyard.validation import check_topic_name, parse_moment
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 

@@ -8,7 +8,8 @@ import pytest
 
 from switchyard.local.drivers import choose_targets
 from switchyard.local.keeper import Action, decide
-from switchyard.swaps import Entry, Event, Ledger, Target
+from switchyard.policies import Target
+from switchyard.swaps import Entry, Event, Ledger
 from switchyard.upkeep import run_of_life
 
 

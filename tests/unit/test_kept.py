@@ -16,11 +16,13 @@ from switchyard.cli import main
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.local import up
 from switchyard.local.airflow import airflow_environment
-from switchyard.local.state import ComponentState, State, boot_id, read_state, write_state
+from switchyard.local.processes import boot_id
+from switchyard.local.state import ComponentState, State, read_state, write_state
 from switchyard.local.supervisor import Supervisor
+from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.stories import open_book
-from switchyard.swaps import Event, Ledger, Rules, Standing, Target
+from switchyard.swaps import Event, Ledger, Standing
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.upkeep import retire_kept

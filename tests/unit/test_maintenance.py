@@ -15,8 +15,9 @@ from switchyard.errors import InputError, SwitchyardError
 from switchyard.generations import keep_spec, load_spec
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
 from switchyard.maintenance import Round, describe, retire_rows, start_round, summarise, tend_small_tables, vacuum
+from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.swaps import Event, Ledger, Rules, Standing, Target
+from switchyard.swaps import Event, Ledger, Standing
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.compaction import list_files, replace_files

@@ -15,11 +15,11 @@ import pytest
 from switchyard.accounting import _look_through, _scan_places
 from switchyard.errors import InputError
 from switchyard.forget import DONE, find_rows, forget_in_ended
-from switchyard.gaps import Gap, find_gaps
+from switchyard.gaps import find_gaps
 from switchyard.generations import keep_spec
 from switchyard.health import WINDOW
 from switchyard.layout import BIG_TABLES, Layout
-from switchyard.offsets import to_json
+from switchyard.offsets import Gap, to_json
 from switchyard.stream import forgetting
 from switchyard.stream.changes import ROW_SCHEMA, JoinedChanges
 from switchyard.stream.forgetting import REASON

@@ -15,7 +15,8 @@ from switchyard.exposition import Family, Kind, Metric, Sample, render
 from switchyard.health import CHECKS, LastAudit, Level
 from switchyard.incidents import Incident, Stage
 from switchyard.metrics import ActiveFigures, Figures, TableSize, exported_metrics, measure, state_of
-from switchyard.swaps import Entry, Event, Ledger, Target
+from switchyard.policies import Target
+from switchyard.swaps import Entry, Event, Ledger
 from tests.exposition import Parsed, parse
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,10 +10,12 @@ from deltalake import DeltaTable
 
 from switchyard import protocol
 from switchyard.errors import FencedError
-from switchyard.generations import GenerationSpec, keep_spec, load_spec, remove_checkpoint
+from switchyard.generations import keep_spec, load_spec, remove_checkpoint
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
+from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.swaps import Event, Ledger, Request, Rules, Standing, Target
+from switchyard.spec import GenerationSpec
+from switchyard.swaps import Event, Ledger, Request, Standing
 from switchyard.tables import store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.removal import remove_generation_rows

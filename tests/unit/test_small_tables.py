@@ -13,8 +13,9 @@ from switchyard.health import Level
 from switchyard.incidents import Incident, Stage
 from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.overview import describe_status, judge_heartbeat
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Entry, Event, Target
+from switchyard.swaps import Entry, Event
 from switchyard.tables import names, store
 from switchyard.tables.book import DeltaBook
 from switchyard.tables.incidents import keep_incidents, read_incidents

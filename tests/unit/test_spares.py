@@ -17,14 +17,15 @@ import pytest
 
 from switchyard import health, protocol
 from switchyard.airflow.spare_orders import find_unowned
-from switchyard.health import Level, Sight, SpareProcess
+from switchyard.health import Level, Sight
 from switchyard.layout import Workspace
 from switchyard.local import sessions
 from switchyard.local.driver_stamp import driver_stamp
-from switchyard.local.drivers import end_spare, list_drivers, list_spares, stop_drivers
+from switchyard.local.drivers import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
 from switchyard.local.hand_over import HandOver, describe_place
 from switchyard.local.kept_process import KeptProcess, start_kept
 from switchyard.local.taking import adopt_taken, end_spares, has_taken, take_spare
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spares import (
     Fitness,
@@ -39,7 +40,7 @@ from switchyard.spares import (
 )
 from switchyard.stories import open_book
 from switchyard.submission import GenerationRequest
-from switchyard.swaps import Ledger, Standing, Target
+from switchyard.swaps import Ledger, Standing
 from tests.waiting import eventually
 
 STAMP = {"code": "a", "settings": "b"}

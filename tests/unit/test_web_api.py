@@ -22,8 +22,8 @@ from switchyard.exposition import CONTENT_TYPE
 from switchyard.generations import keep_spec
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.metrics import exported_metrics
+from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Target
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from switchyard.web.access import Access, Viewer
