@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import report
 from bench.measure import RESULTS, read_processor_time, stolen_share, tell
+from switchyard.drivers.java import find_java
 from switchyard.layout import PROJECT
-from switchyard.local.java import find_java
 
 DOCUMENT = PROJECT / "bench" / "results.json"
 PAGE = PROJECT / "docs" / "performance.md"

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from switchyard.kafka.client import read_properties, to_java
+from switchyard.kafka.client_settings import read_properties, to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import read_topic

@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bench.stage import fill_topics, running_broker, start_spark
-from switchyard.generations import keep_spec, resolve_spec
 from switchyard.joins import JOINED_COLUMNS, USER_KEY
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT
@@ -32,6 +31,7 @@ from switchyard.settings import Settings
 from switchyard.stream.audit import audit_generation
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
+from switchyard.swap.generations import keep_spec, resolve_spec
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.writer import claim_attempt
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from switchyard.kafka.client import write_properties
+from switchyard.drivers.jars import delta_jars
+from switchyard.drivers.java import find_java
+from switchyard.drivers.jobs import job_conf, submit_command
+from switchyard.drivers.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
+from switchyard.kafka.client_settings import write_properties
 from switchyard.layout import PROJECT
-from switchyard.local.jars import delta_jars
-from switchyard.local.java import find_java
-from switchyard.local.jobs import job_conf, submit_command
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.history_store import DeltaBook
 
 GENERATION = 1
 GENERATION_JOB = "stream_generation.py"

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from switchyard.layout import PROJECT, Layout
 from switchyard.spec import GenerationSpec
-from switchyard.stream.changes import BATCH_SCHEMA
-from switchyard.stream.sink import BatchSink
 from switchyard.tables.forgotten import add_mark
+from switchyard.tables.joined_changes import BATCH_SCHEMA
+from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,8 +22,8 @@ from bench.measure import Figure, keep, tell
 from bench.stage import Filler, running_broker
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
-from switchyard.swaps import Event
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Event
 from switchyard.tables.progress import batches
 
 JOIN_TYPE = "left"

@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 from bench.append import start_appending
 from bench.measure import tell
 from bench.stage import fill_topics, running_broker, start_spark
-from switchyard.backfills import BackfillDesk, build_id, require_snapshot
-from switchyard.generations import keep_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.policies import Target
@@ -26,7 +24,9 @@ from switchyard.settings import Settings
 from switchyard.stream.backfill import run_backfill
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swaps import Event
+from switchyard.swap.backfills import BackfillDesk, build_id, require_snapshot
+from switchyard.swap.generations import keep_spec, resolve_spec
+from switchyard.swap.state_machine import Event
 from switchyard.tables.writer import claim_attempt
 from tests.second_oracle import count_differences, count_events
 

@@ -45,11 +45,11 @@ from bench.drivers import GENERATION, PLAIN_HEAP, Driver, is_active, running_app
 from bench.measure import Figure, keep, quantile, read_processor_time, stolen_share, tell
 from bench.stage import DELTA_CONF, Filler, running_broker
 from switchyard import offsets
+from switchyard.drivers.submission import JAVA_OPTIONS
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.offsets import Offsets, has_reached
 from switchyard.settings import Settings
-from switchyard.submission import JAVA_OPTIONS
 from switchyard.tables import store
 from switchyard.tables.commits import has_commit, read_commit
 from switchyard.tables.files import pack_positions

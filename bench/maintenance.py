@@ -40,22 +40,23 @@ from deltalake.transaction import AddAction
 from bench.measure import Figure, keep, tell
 from bench.rows import draw_rows, set_active
 from bench.stage import start_spark
-from switchyard import maintenance, protocol
-from switchyard.generations import keep_spec
 from switchyard.layout import BIG_TABLES, PROJECT, Layout, batch_app_id
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.compaction import compact_tables
 from switchyard.stream.runner import most_merged_bytes
-from switchyard.tables import files, names, small, store
-from switchyard.tables.book import DeltaBook
+from switchyard.swap import transitions
+from switchyard.swap.generations import keep_spec
+from switchyard.swap.history_store import DeltaBook
+from switchyard.tables import files, stable_names, store
 from switchyard.tables.compaction import LiveFile
 from switchyard.tables.folders import Folder
+from switchyard.tables.live import LiveTables
 from switchyard.tables.merging import FAN_IN, choose_merges
 from switchyard.tables.progress import Progress, newest_progress, report_again
-from switchyard.web.live import LiveTables
-from switchyard.web.queries import Query
-from switchyard.web.reader import Reader
+from switchyard.tables.queries import Query
+from switchyard.tables.reader import Reader
+from switchyard.upkeep import maintenance, small_tables
 from tests.specs import make_spec
 
 ROWS_IN_A_COMMIT = 50
@@ -169,7 +170,7 @@ def progress_of(day: Day, number: int) -> Progress:
 
 ROWS: dict[str, Callable[[Day, int, int], pa.Table]] = {"joined": joined_rows, "progress": progress_rows}
 ROWS_OF_A_COMMIT = {"joined": ROWS_IN_A_COMMIT, "progress": 1}
-ROWS_OF_A_FULL_FILE = {"joined": ROWS_IN_A_FULL_FILE, "progress": small.ROWS_PER_FILE}
+ROWS_OF_A_FULL_FILE = {"joined": ROWS_IN_A_FULL_FILE, "progress": small_tables.ROWS_PER_FILE}
 
 
 def write_files(root: str, table: str, day: Day, first: int, commits: int, in_each: int) -> list[dict[str, Any]]:
@@ -296,7 +297,7 @@ def prepare(settings: Settings, day: Day) -> None:
     layout = settings.layout
     spec = make_spec(GENERATION, Target("users", "accounts", "inner"))
     keep_spec(layout, spec)
-    protocol.request(
+    transitions.request(
         DeltaBook(layout),
         "first",
         choose=lambda ledger, standing: (spec.generation, spec.target, spec.start),
@@ -310,7 +311,7 @@ def prepare(settings: Settings, day: Day) -> None:
 
 
 def read_newest(layout: Layout) -> int:
-    return len(names.newest_rows(layout, "final_ui", 100))
+    return len(stable_names.newest_rows(layout, "final_ui", 100))
 
 
 def read_page(layout: Layout) -> int:
@@ -318,7 +319,7 @@ def read_page(layout: Layout) -> int:
 
 
 def read_all(layout: Layout) -> int:
-    found = names.open_stable(layout, "final_ui")
+    found = stable_names.open_stable(layout, "final_ui")
     assert found is not None
     return int(store.read_snapshot(found[0], "joined", generation=found[1], columns=["balance"]).num_rows)
 

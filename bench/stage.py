@@ -15,12 +15,12 @@ from pathlib import Path
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from switchyard.drivers.jars import delta_jars, spark_jars
+from switchyard.drivers.java import find_java
 from switchyard.kafka.demo import draw_records
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
-from switchyard.local.jars import delta_jars, spark_jars
-from switchyard.local.java import find_java
 from switchyard.settings import Settings
 from switchyard.stream.session import session_conf
 

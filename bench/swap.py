@@ -39,22 +39,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.drivers import PLAIN_HEAP
 from bench.measure import Figure, keep, quantile, tell
 from bench.stage import Filler
-from switchyard.kafka.client import write_properties
+from switchyard.drivers.jars import spark_jars
+from switchyard.drivers.java import find_java
+from switchyard.drivers.jobs import submit_command
+from switchyard.drivers.running import list_spares
+from switchyard.drivers.submission import GenerationRequest, spark_conf, submit_arguments, submit_environment
+from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
-from switchyard.local.drivers import list_spares
-from switchyard.local.jars import spark_jars
-from switchyard.local.java import find_java
-from switchyard.local.jobs import submit_command
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest, spark_conf, submit_arguments, submit_environment
+from switchyard.swap.history_store import DeltaBook
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
-from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import newest_progress
+from switchyard.tables.stable_names import newest_rows
 from tests.integration.traffic import Traffic, running_traffic
 
 Bare = tuple[float, float | None]

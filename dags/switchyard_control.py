@@ -23,8 +23,8 @@ from pathlib import Path
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, dag
 
-from switchyard.airflow.bell import ControlBell
 from switchyard.airflow.control_operators import ControlOperator
+from switchyard.airflow.control_watcher import ControlBell
 from switchyard.airflow.defaults import dag_arguments
 from switchyard.settings import load_settings
 

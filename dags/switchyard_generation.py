@@ -50,9 +50,9 @@ from switchyard.airflow.defaults import (
 from switchyard.airflow.forms import TARGET_PARAMS
 from switchyard.airflow.generation_tasks import close_from_run
 from switchyard.airflow.submit import GenerationSubmitOperator
-from switchyard.control import MOST_DEADLINE_SECONDS
 from switchyard.layout import PROJECT
 from switchyard.settings import load_settings
+from switchyard.swap.control import MOST_DEADLINE_SECONDS
 
 APPLICATION = PROJECT / "jobs" / "stream_generation.py"
 

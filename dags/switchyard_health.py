@@ -37,7 +37,7 @@ from airflow.sdk import CronTriggerTimetable, dag
 
 from switchyard.airflow.defaults import dag_arguments
 from switchyard.airflow.health_operators import CheckOperator, HealOperator, ReportOperator
-from switchyard.health import CHECKS
+from switchyard.health.checks import CHECKS
 
 
 @dag(

@@ -16,7 +16,7 @@ from switchyard.stream.compaction import compact_tables
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
 
-log = logging.getLogger("switchyard.maintenance")
+log = logging.getLogger("switchyard.upkeep.maintenance")
 
 
 def main(arguments: list[str]) -> int:

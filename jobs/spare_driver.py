@@ -10,8 +10,8 @@ import logging
 import sys
 from pathlib import Path
 
-from switchyard.kafka.client import read_properties
-from switchyard.local.hand_over import HandOver
+from switchyard.drivers.hand_off import HandOver
+from switchyard.kafka.client_settings import read_properties
 from switchyard.privacy import start_logging
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.spare import serve

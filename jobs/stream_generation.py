@@ -9,11 +9,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from switchyard.drivers.spares import Order
+from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import JOIN_TYPES
 from switchyard.privacy import start_logging
-from switchyard.spares import Order
-from switchyard.stream.driving import drive
-from switchyard.submission import GenerationRequest
+from switchyard.stream.driver import drive
 
 
 def parse_arguments(arguments: list[str]) -> Order:

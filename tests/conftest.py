@@ -75,8 +75,8 @@ def spark() -> Iterator[SparkSession]:
     """One local session configured like the driver's, with Delta's own reader on top to check our tables by."""
     from pyspark.sql import SparkSession
 
-    from switchyard.local.jars import delta_jars, spark_jars
-    from switchyard.local.java import find_java
+    from switchyard.drivers.jars import delta_jars, spark_jars
+    from switchyard.drivers.java import find_java
     from switchyard.settings import Settings
     from switchyard.stream.session import session_conf
 

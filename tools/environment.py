@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from switchyard.drivers import class_archive, jars
 from switchyard.errors import SwitchyardError
-from switchyard.local import class_archive, jars
 from tools import page_build
 from tools.java_package import ensure_java
 from tools.steps import run_step
@@ -71,7 +71,7 @@ def prepare(dev: bool) -> None:
             _install_packages(dev or bool(read_stamp().development), log)
         asked = jars.OPTIONAL if dev else ()
         if not jars.is_complete(jars.cache_dir(), asked):
-            command = [str(PYTHON), "-m", "switchyard.local.jars", *(f"--with={group}" for group in asked)]
+            command = [str(PYTHON), "-m", "switchyard.drivers.jars", *(f"--with={group}" for group in asked)]
             run_step("fetching the jars of Spark, Delta and Kafka", command, log)
         if not page_build.is_current():
             _build_page(log)

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from switchyard.drivers.java import SUPPORTED_VERSIONS, JavaHome, find_java
 from switchyard.errors import SwitchyardError
-from switchyard.local.java import SUPPORTED_VERSIONS, JavaHome, find_java
 from tools.steps import run_step
 
 

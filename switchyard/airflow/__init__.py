@@ -1,1 +1,5 @@
-"""What Airflow needs: the submit operator, DAG defaults, the tasks. The only place that imports airflow."""
+"""What Airflow needs: operators, tasks, the watcher of the control topic. The only folder that imports airflow.
+
+It may import every other folder. Start with `control_operators.py`, which takes commands, and `submit.py`, which runs
+a driver as a task.
+"""

@@ -13,7 +13,7 @@ from switchyard.airflow.connection import read_control_kafka, read_kafka
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.accounting import Finding
+    from switchyard.health.accounting import Finding
 
 
 class AuditJobOperator(BatchJobOperator):
@@ -60,7 +60,7 @@ class AccountOperator(BaseOperator):
 
 class RecordsOperator(AccountOperator):
     def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
-        from switchyard.accounting import account_for_records
+        from switchyard.health.accounting import account_for_records
 
         return account_for_records
 
@@ -70,6 +70,6 @@ class CommandsOperator(AccountOperator):
         return read_control_kafka()
 
     def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
-        from switchyard.accounting import account_for_commands
+        from switchyard.health.accounting import account_for_commands
 
         return account_for_commands

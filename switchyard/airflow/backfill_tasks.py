@@ -13,14 +13,14 @@ from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
 from switchyard.airflow.generation_tasks import FAILED_STATES
 from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitOperator
+from switchyard.drivers.submission import backfill_arguments
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
-from switchyard.submission import backfill_arguments
-from switchyard.swaps import Event
+from switchyard.swap.state_machine import Event
 
 if TYPE_CHECKING:
-    from switchyard.swaps import Request
-    from switchyard.upkeep import Run
+    from switchyard.swap.reconcile import Run
+    from switchyard.swap.state_machine import Request
 
 BUILD_TASK, PUBLISH_TASK = "build", "publish"
 
@@ -56,8 +56,8 @@ class BackfillOperator(GenerationSubmitOperator):
 
 
 def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
-    from switchyard.backfills import BackfillDesk, build_id
     from switchyard.kafka.topics import TopicReader
+    from switchyard.swap.backfills import BackfillDesk, build_id
 
     run = context["dag_run"]
     requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
@@ -72,7 +72,7 @@ def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Contex
 
 def check_build(settings: Settings, build: Request) -> dict[str, Any]:
     """What the job has built. A build that has failed is not tried again: its rows are gone."""
-    from switchyard.stories import open_book
+    from switchyard.swap.log_messages import open_book
     from switchyard.tables.progress import newest_progress
 
     outcome = open_book(settings.layout).ledger().outcomes.get(build.swapId)
@@ -95,8 +95,8 @@ class PublishOperator(CommandOperator):
     """Makes the finished snapshot the active generation, if the form says so."""
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
-        from switchyard.backfills import BackfillDesk, publish_id
         from switchyard.kafka.topics import TopicReader
+        from switchyard.swap.backfills import BackfillDesk, publish_id
 
         run, params = context["dag_run"], context["params"]
         if not params.get("publish") and not params.get("generation"):
@@ -120,8 +120,8 @@ def close_from_run(context: Context) -> dict[str, Any]:
     """Says what became of it. A build whose job has given up has failed, and what it wrote is removed."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    from switchyard.backfills import build_id, explain_end, find_build, publish_id, settle_build
-    from switchyard.stories import open_book
+    from switchyard.swap.backfills import build_id, explain_end, find_build, publish_id, settle_build
+    from switchyard.swap.log_messages import open_book
 
     run, settings = context["dag_run"], load_settings()
     tasks = [BUILD_TASK, PUBLISH_TASK]

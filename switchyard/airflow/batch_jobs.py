@@ -16,10 +16,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from switchyard.clusters import require_provider
+from switchyard.drivers.clusters import require_provider
+from switchyard.drivers.submission import bind_environment, submit_environment
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
-from switchyard.submission import bind_environment, submit_environment
 
 HAS_KUBERNETES = find_spec("airflow.providers.cncf") is not None
 
@@ -73,8 +73,8 @@ class BatchJobOperator(SparkSubmitOperator):
         return json.dumps(result)
 
     def _build_hook(self, settings: Settings, arguments: list[str]) -> SparkSubmitHook:
-        from switchyard.local.java import find_java
-        from switchyard.local.jobs import job_conf
+        from switchyard.drivers.java import find_java
+        from switchyard.drivers.jobs import job_conf
 
         hook = JobSubmitHook(
             conf=self.conf,

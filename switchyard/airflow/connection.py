@@ -37,7 +37,7 @@ def read_control_kafka() -> dict[str, str]:
 def check_kafka(extra: Mapping[str, Any], conn_id: str = KAFKA_CONNECTION) -> dict[str, str]:
     from airflow.sdk.log import mask_secret
 
-    from switchyard.kafka.client import client_properties
+    from switchyard.kafka.client_settings import client_properties
     from switchyard.kafka.security import SECRET_TEXTS, secret_values
 
     properties = client_properties(extra, conn_id)

@@ -17,7 +17,7 @@ from switchyard.airflow.defaults import GENERATION_DAG, SWAPS, SWAPS_ASSET
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.upkeep import Run
+    from switchyard.swap.reconcile import Run
 
 RUN_ID_KEY = "trigger_run_id"
 
@@ -114,13 +114,13 @@ class ControlOperator(CommandOperator):
     def read_and_work(
         self, settings: Settings, context: Context
     ) -> tuple[Mapping[str, str], dict[str, Any], Run | None]:
-        from switchyard.drain import telling_failures
+        from switchyard.swap.control_loop import telling_failures
 
         with telling_failures(settings.layout):
             return super().read_and_work(settings, context)
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
-        from switchyard.drain import run_round
+        from switchyard.swap.control_loop import run_round
 
         done = run_round(settings, kafka, read_control_kafka())
         return dict(done.settled), done.run
@@ -130,9 +130,9 @@ class RollbackOperator(CommandOperator):
     """Back to the previous generation."""
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
-        from switchyard.commands import Desk
         from switchyard.kafka.topics import TopicReader
-        from switchyard.swaps import ROLLBACK_PREFIX, Event
+        from switchyard.swap.commands import Desk
+        from switchyard.swap.state_machine import ROLLBACK_PREFIX, Event
 
         run = context["dag_run"]
         requested_by = f"airflow:{run.triggering_user_name or 'manual'}"

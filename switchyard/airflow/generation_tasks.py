@@ -11,10 +11,10 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from switchyard.drivers.submission import GenerationRequest
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
-from switchyard.submission import GenerationRequest
-from switchyard.swaps import HOSTED_PREFIX, Entry, Event, Request
+from switchyard.swap.state_machine import HOSTED_PREFIX, Entry, Event, Request
 
 FORM_FIELDS = {
     "usersTopic": "users_topic",
@@ -49,7 +49,7 @@ def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) ->
 
 
 def _admit_known(settings: Settings, swap_id: str) -> Admitted:
-    from switchyard.stories import open_book
+    from switchyard.swap.log_messages import open_book
 
     ledger = open_book(settings.layout).ledger()
     request = ledger.find(swap_id)
@@ -64,8 +64,8 @@ def _admit_known(settings: Settings, swap_id: str) -> Admitted:
 def _admit_manual(
     settings: Settings, kafka: Mapping[str, str], swap_id: str, requested_by: str, params: Mapping[str, Any]
 ) -> Admitted:
-    from switchyard.commands import Desk
     from switchyard.kafka.topics import TopicReader
+    from switchyard.swap.commands import Desk
 
     fields = {name: params.get(param) for name, param in FORM_FIELDS.items()}
     with TopicReader(kafka) as reader:
@@ -97,8 +97,8 @@ def _admitted(request: Request) -> Admitted:
 
 def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> None:
     """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
-    from switchyard.stories import open_book
-    from switchyard.upkeep import fail_build, keep_up, tell_of_active
+    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.reconcile import fail_build, keep_up, tell_of_active
 
     book = open_book(settings.layout)
     is_fenced = exit_code == FencedError.exit_code
@@ -120,7 +120,7 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
 
 def is_under_way(settings: Settings, admitted: Admitted) -> bool:
     """Whether the swap of a run has no outcome yet."""
-    from switchyard.stories import open_book
+    from switchyard.swap.log_messages import open_book
 
     return admitted.swap_id not in open_book(settings.layout).ledger().outcomes
 
@@ -132,9 +132,9 @@ def is_killed(exit_code: int) -> bool:
 
 def close_from_run(context: Context) -> dict[str, Any]:
     """Says what became of the run's generation, and fails when its stream failed: a run has its last task's colour."""
-    from switchyard.stories import open_book
+    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.reconcile import keep_up
     from switchyard.tables.logs import tell
-    from switchyard.upkeep import keep_up
 
     run, settings = context["dag_run"], load_settings()
     book = open_book(settings.layout)

@@ -12,11 +12,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
 from switchyard.airflow.defaults import GENERATION_DAG
-from switchyard.health import Level, Verdict
+from switchyard.health.checks import Level, Verdict
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.upkeep import Run
+    from switchyard.swap.reconcile import Run
 
 VERDICT_KEY = "verdict"
 
@@ -35,7 +35,7 @@ class CheckOperator(BaseOperator):
         self.check = check
 
     def execute(self, context: Context) -> str:
-        from switchyard.inspection import inspect
+        from switchyard.health.inputs import inspect
 
         verdict = inspect(load_settings(), read_kafka(), self.check)
         push_verdict(context, verdict)
@@ -50,7 +50,7 @@ class HealOperator(CommandOperator):
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.airflow.generation_tasks import stream_state
-        from switchyard.healing import heal
+        from switchyard.health.healing import heal
 
         healing = heal(settings, lambda run_id: stream_state(GENERATION_DAG, run_id))
         for line in healing.done:
@@ -70,8 +70,8 @@ class ReportOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         from switchyard.airflow.notify import IncidentNotifier
-        from switchyard.incidents import find_news
-        from switchyard.tables.incidents import keep_incidents, read_incidents
+        from switchyard.health.incident_table import keep_incidents, read_incidents
+        from switchyard.health.incidents import find_news
         from switchyard.tables.logs import tell
 
         layout = load_settings().layout

@@ -12,12 +12,12 @@ from switchyard.errors import InputError
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.maintenance import Round
+    from switchyard.upkeep.maintenance import Round
 
 
 def read_round(settings: Settings, context: Context) -> Round:
     """What the form asked for."""
-    from switchyard.maintenance import start_round
+    from switchyard.upkeep.maintenance import start_round
 
     params = context["params"]
     try:
@@ -36,7 +36,7 @@ class MaintenanceOperator(BaseOperator):
         self.step = step
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from switchyard.maintenance import STEPS
+        from switchyard.upkeep.maintenance import STEPS
 
         settings = load_settings()
         result = STEPS[self.step](settings, read_round(settings, context))
@@ -54,7 +54,7 @@ class SavingsOperator(BaseOperator):
         self.steps = list(steps)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from switchyard.maintenance import report
+        from switchyard.upkeep.maintenance import report
 
         settings = load_settings()
         asked = read_round(settings, context)

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, A
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from switchyard.incidents import Incident
+    from switchyard.health.incidents import Incident
 
 ALERT_CONNECTION = "switchyard_alerts"
 TIMEOUT_SECONDS = 10.0

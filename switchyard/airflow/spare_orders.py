@@ -9,23 +9,23 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from switchyard.drivers.submission import GenerationRequest
 from switchyard.errors import InputError
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest
 
 if TYPE_CHECKING:
     from switchyard.airflow.submit import GenerationSubmitHook
-    from switchyard.local.kept_process import KeptProcess
-    from switchyard.spares import Order
-    from switchyard.upkeep import Run
+    from switchyard.drivers.detached_process import KeptProcess
+    from switchyard.drivers.spares import Order
+    from switchyard.swap.reconcile import Run
 
 log = logging.getLogger(__name__)
 
 
 def give_order(settings: Settings, hook: GenerationSubmitHook, kafka: Mapping[str, str], order: Order) -> bool:
     """Whether a spare works on the order now."""
+    from switchyard.drivers.spare_claim import take_spare
     from switchyard.kafka.security import TOKEN_URL
-    from switchyard.local.taking import take_spare
 
     if not settings.spare or not hook.is_on_this_machine:
         return False
@@ -40,9 +40,9 @@ def give_order(settings: Settings, hook: GenerationSubmitHook, kafka: Mapping[st
 def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
     """The order for the generation of a run that does not exist yet; once for each swap."""
     from switchyard.airflow.submit import build_driver_hook
-    from switchyard.kafka.client import write_properties
-    from switchyard.local.taking import has_offer, has_taken
-    from switchyard.spares import Order
+    from switchyard.drivers.spare_claim import has_offer, has_taken
+    from switchyard.drivers.spares import Order
+    from switchyard.kafka.client_settings import write_properties
 
     swap_id, workspace = str(run.conf["swap_id"]), settings.workspace
     if has_taken(workspace, swap_id) or not has_offer(workspace):
@@ -73,9 +73,9 @@ def _request_of(run: Run) -> GenerationRequest:
 
 def find_unowned(settings: Settings) -> Run | None:
     """The run of a driver that nobody has adopted: whoever gave it its order may have died before starting the run."""
-    from switchyard.local.taking import list_unowned
-    from switchyard.stories import open_book
-    from switchyard.upkeep import run_of
+    from switchyard.drivers.spare_claim import list_unowned
+    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.reconcile import run_of
 
     orders = list_unowned(settings.workspace)
     ledger = open_book(settings.layout).ledger() if orders else None
@@ -85,7 +85,7 @@ def find_unowned(settings: Settings) -> Run | None:
 
 def adopt(settings: Settings, swap_id: str) -> KeptProcess | None:
     """The driver that works for a swap and that no task follows yet."""
-    from switchyard.local.taking import adopt_taken
+    from switchyard.drivers.spare_claim import adopt_taken
 
     try:
         return adopt_taken(settings.workspace, swap_id)
@@ -98,7 +98,7 @@ def driver_pid(spare: KeptProcess | None) -> int | None:
     """The Python process of a driver that was a spare: it may have announced itself before its task has begun."""
     if spare is None:
         return None
-    from switchyard.local.hand_over import HandOver
+    from switchyard.drivers.hand_off import HandOver
 
     claim = HandOver(spare.folder).read_claim()
     return claim.pid if claim else None
@@ -108,7 +108,7 @@ def release(spare: KeptProcess | None) -> None:
     """Removes the folder of a driver that has ended, and the Kafka settings that it was given."""
     if spare is None or spare.returncode is None:
         return
-    from switchyard.local.hand_over import HandOver
+    from switchyard.drivers.hand_off import HandOver
 
     order = HandOver(spare.folder).read_order()
     if order is not None:

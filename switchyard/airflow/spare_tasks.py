@@ -22,8 +22,8 @@ from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.local.hand_over import HandOver
-    from switchyard.local.kept_process import KeptProcess
+    from switchyard.drivers.detached_process import KeptProcess
+    from switchyard.drivers.hand_off import HandOver
 
 LOOK_SECONDS = 0.5
 QUIET_SECONDS = 1.0
@@ -46,10 +46,10 @@ class SpareOperator(SparkSubmitOperator):
         self._was_ended = False
 
     def execute(self, context: Context) -> str:  # type: ignore[override]
-        from switchyard.kafka.client import write_properties
+        from switchyard.drivers.hand_off import HandOver
+        from switchyard.drivers.spare_claim import end_spares
+        from switchyard.kafka.client_settings import write_properties
         from switchyard.kafka.security import TOKEN_URL
-        from switchyard.local.hand_over import HandOver
-        from switchyard.local.taking import end_spares
 
         settings = load_settings()
         if not settings.spare:
@@ -128,8 +128,8 @@ class SpareOperator(SparkSubmitOperator):
         return True
 
     def _wait_until_quiet(self, settings: Settings) -> None:
-        from switchyard.spares import may_warm_up
-        from switchyard.stories import open_book
+        from switchyard.drivers.spares import may_warm_up
+        from switchyard.swap.log_messages import open_book
 
         book, is_told = open_book(settings.layout), False
         while not may_warm_up(book.ledger(), book.standing()):
@@ -149,7 +149,7 @@ def _arguments(hand_over: HandOver, properties: Path) -> list[str]:
 
 def start(hook: GenerationSubmitHook, application: str, hand_over: HandOver) -> KeptProcess:
     """As the hook submits, but with the output in a file: whoever takes the spare reads on there."""
-    from switchyard.local.kept_process import KeptProcess, start_kept
+    from switchyard.drivers.detached_process import KeptProcess, start_kept
 
     command = hook._build_spark_submit_command(application)
     started = start_kept(hand_over.folder, command, {**os.environ, **(hook._env or {})})

@@ -29,14 +29,14 @@ from switchyard.airflow.batch_jobs import JobSubmitHook
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.defaults import SPARK_CONNECTION
 from switchyard.airflow.watchdog import Pulse, watching
-from switchyard.clusters import CLUSTER, check_place, elsewhere_environment, find_exit_code, to_local
+from switchyard.drivers.clusters import CLUSTER, check_place, elsewhere_environment, find_exit_code, to_local
+from switchyard.drivers.submission import submit_arguments, submit_environment
 from switchyard.layout import KAFKA_CONNECTION
 from switchyard.settings import Settings, load_settings
-from switchyard.submission import submit_arguments, submit_environment
 
 if TYPE_CHECKING:
     from switchyard.airflow.generation_tasks import Admitted
-    from switchyard.local.kept_process import KeptProcess
+    from switchyard.drivers.detached_process import KeptProcess
 
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 # Airflow sends SIGKILL to a task 5 seconds after SIGTERM; the log should still say how the driver ended.
@@ -71,8 +71,8 @@ class GenerationSubmitHook(JobSubmitHook):
 
     def prepare(self, settings: Settings) -> None:
         """What depends on where the driver runs. Raises when none could run there."""
-        from switchyard.local.java import find_java
-        from switchyard.local.jobs import job_conf
+        from switchyard.drivers.java import find_java
+        from switchyard.drivers.jobs import job_conf
 
         elsewhere, python = not self.is_on_this_machine, Path(sys.executable)
         check_place(self.master, self._connection["deploy_mode"], settings.kafka_properties)
@@ -87,7 +87,7 @@ class GenerationSubmitHook(JobSubmitHook):
 
     def stamp(self, settings: Settings, token_url: str) -> dict[str, str]:
         """What a driver that is submitted now would be started with."""
-        from switchyard.local.driver_stamp import driver_stamp
+        from switchyard.drivers.fingerprint import driver_stamp
 
         return driver_stamp(settings, self.master, {name: str(value) for name, value in self._conf.items()}, token_url)
 
@@ -265,7 +265,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
     ) -> KeptProcess | None:
         """A driver that was a spare: it works for this swap already, or takes the order now."""
         from switchyard.airflow.spare_orders import adopt, give_order
-        from switchyard.spares import Order
+        from switchyard.drivers.spares import Order
 
         spare, request = adopt(settings, admitted.swap_id), admitted.submission
         if spare is None:
@@ -301,7 +301,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
     @contextmanager
     def _kafka_properties(self, settings: Settings, generation: int, kafka: Mapping[str, str]) -> Iterator[None]:
         """Written just before the driver starts and removed when it ends: no secret outlives its use."""
-        from switchyard.kafka.client import write_properties
+        from switchyard.kafka.client_settings import write_properties
 
         path = settings.workspace.kafka_properties(generation, os.getpid())
         write_properties(path, kafka)

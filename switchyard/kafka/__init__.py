@@ -1,1 +1,4 @@
-"""Talking to Kafka outside of Spark. The only package that imports confluent_kafka."""
+"""Talking to Kafka outside of Spark. The only folder that imports confluent_kafka.
+
+It may import the foundation only. Start with `control_topic.py` and `topics.py`.
+"""

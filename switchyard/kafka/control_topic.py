@@ -17,9 +17,9 @@ from typing import TypeVar
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from switchyard.errors import AccessError, SwitchyardError
-from switchyard.kafka.client import for_producers
+from switchyard.kafka.client_settings import for_producers
+from switchyard.kafka.clients import Hearing, explain, list_topics, open_client, quiet
 from switchyard.kafka.groups import name_group
-from switchyard.kafka.opening import Hearing, explain, list_topics, open_client, quiet
 from switchyard.kafka.topics import ask, base_properties
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from itertools import count, islice
 from confluent_kafka import Producer
 
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.client import for_producers
-from switchyard.kafka.opening import Hearing, open_client
+from switchyard.kafka.client_settings import for_producers
+from switchyard.kafka.clients import Hearing, open_client
 from switchyard.kafka.topics import TopicReader, base_properties
 
 RATE = 20.0

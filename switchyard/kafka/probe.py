@@ -9,8 +9,8 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from switchyard.kafka.clients import Hearing, explain, open_client
 from switchyard.kafka.groups import name_group
-from switchyard.kafka.opening import Hearing, explain, open_client
 from switchyard.kafka.topics import ask, base_properties, is_about_group
 from switchyard.offsets import Gap
 

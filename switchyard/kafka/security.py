@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from switchyard.kafka.spelling import EXTENSIONS, JAAS, METHOD, OIDC
-from switchyard.kafka.spelling import wrong as _wrong
+from switchyard.kafka.setting_names import EXTENSIONS, JAAS, METHOD, OIDC
+from switchyard.kafka.setting_names import wrong as _wrong
 
 SECRETS = (
     "sasl.password",

@@ -13,9 +13,9 @@ from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.kafka.client import for_producers
+from switchyard.kafka.client_settings import for_producers
+from switchyard.kafka.clients import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
 from switchyard.kafka.groups import name_group
-from switchyard.kafka.opening import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
 from switchyard.validation import check_topic_name, parse_moment
 
 T = TypeVar("T")

@@ -11,10 +11,11 @@ import subprocess
 import uuid
 from pathlib import Path
 
+from switchyard.drivers import processes, sessions
+from switchyard.drivers.jars import broker_jars
+from switchyard.drivers.java import find_java
 from switchyard.errors import SwitchyardError
-from switchyard.local import broker_config, loopback, processes, sessions
-from switchyard.local.jars import broker_jars
-from switchyard.local.java import find_java
+from switchyard.local import broker_config, loopback
 
 
 class Broker:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from switchyard.local import sessions
+from switchyard.drivers import sessions
 from switchyard.local.broker import Broker
 
 FIRST_PAUSE_SECONDS = 1.0

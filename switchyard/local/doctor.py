@@ -19,26 +19,26 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from switchyard.drivers.jars import broker_jars, delta_jars, object_store_jars, spark_jars
+from switchyard.drivers.java import find_java
+from switchyard.drivers.supervisor_state import find_supervisor
 from switchyard.errors import SwitchyardError
-from switchyard.health import describe_spares, find_useless_spares
-from switchyard.inspection import look, see_drivers
+from switchyard.health.checks import describe_spares, find_useless_spares
+from switchyard.health.inputs import look, see_drivers
+from switchyard.health.status_report import describe_status
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
-from switchyard.local.jars import broker_jars, delta_jars, object_store_jars, spark_jars
-from switchyard.local.java import find_java
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
-from switchyard.local.state import find_supervisor
 from switchyard.local.unforeseen import explain_unforeseen
 from switchyard.object_store import is_on_object_store
-from switchyard.overview import describe_status
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.history_store import DeltaBook
 from switchyard.tables.installation import installation_id
-from switchyard.tables.proof import prove_commits
+from switchyard.tables.root_check import prove_commits
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import has_table, open_version
 

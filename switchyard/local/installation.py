@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from switchyard.drivers import running, sessions
+from switchyard.drivers.processes import boot_id
+from switchyard.drivers.supervisor_state import State
 from switchyard.errors import SwitchyardError
-from switchyard.local import airflow, drivers, sessions
+from switchyard.local import airflow
 from switchyard.local.broker import Broker
 from switchyard.local.component import BrokerComponent, Component
-from switchyard.local.processes import boot_id
-from switchyard.local.state import State
 from switchyard.settings import Settings
 
 BROKER_SECONDS = 60.0
@@ -30,7 +31,7 @@ class Installation:
         self.broker = Broker(settings.workspace.broker, settings.kafka_port) if embedded else None
         self._broker_component = BrokerComponent(self.broker) if self.broker else None
         self.airflow = [self._component(name, airflow.component_command(name)) for name in airflow.COMPONENTS]
-        self.demo = self._component("demo", [sys.executable, "-m", "switchyard.cli", "demo"]) if demo else None
+        self.demo = self._component("demo", [sys.executable, "-m", "switchyard.cli.main", "demo"]) if demo else None
 
     def components(self) -> list[Component]:
         optional = [self._broker_component, *self.airflow, self.demo]
@@ -62,9 +63,9 @@ class Installation:
         by_name = {component.name: component for component in self.airflow}
         scheduler = by_name.pop("scheduler")
         scheduler.ask_to_stop()
-        drivers.stop_drivers(self._settings.workspace, BATCH_SECONDS)
+        running.stop_drivers(self._settings.workspace, BATCH_SECONDS)
         scheduler.finish(AIRFLOW_SECONDS)
-        drivers.stop_drivers(self._settings.workspace, 5)
+        running.stop_drivers(self._settings.workspace, 5)
         others = [*by_name.values(), *([self.demo] if self.demo else [])]
         for component in others:
             component.ask_to_stop()
@@ -90,13 +91,13 @@ class Installation:
 
 def sweep(settings: Settings, last: State | None) -> None:
     """Ends what a supervisor that was killed has left behind, so that nothing runs twice."""
-    drivers.stop_drivers(settings.workspace, 20)
+    running.stop_drivers(settings.workspace, 20)
     if last is None or last.boot != boot_id():
         return
     parts = {name: part.pid for name, part in last.components.items() if name != "broker"}
     sessions.end_sessions([pid for pid in parts.values() if pid is not None], 10)
     # The scheduler, alive until now, may have started the next attempt.
-    drivers.stop_drivers(settings.workspace, 20)
+    running.stop_drivers(settings.workspace, 20)
     if settings.kafka_bootstrap is None:
         try:
             Broker(settings.workspace.broker, settings.kafka_port).stop()

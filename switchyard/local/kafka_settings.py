@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.kafka.client import client_properties, read_properties
+from switchyard.kafka.client_settings import client_properties, read_properties
 from switchyard.layout import CONTROL_CONNECTION as CONTROL
 from switchyard.layout import KAFKA_CONNECTION as DATA
 from switchyard.local.airflow import airflow_environment, has_database, names_database

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from types import FrameType
 from typing import IO
 
+from switchyard.drivers.processes import boot_id
+from switchyard.drivers.supervisor_state import ComponentState, State, lock_file, read_state, write_state
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Workspace
 from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
+from switchyard.local.first_generation import CONTROL_DAG_ID, DAG_ID, Keeper
 from switchyard.local.installation import Installation, sweep
-from switchyard.local.keeper import CONTROL_DAG_ID, DAG_ID, Keeper
-from switchyard.local.processes import boot_id
-from switchyard.local.state import ComponentState, State, lock_file, read_state, write_state
 from switchyard.settings import Settings, load_settings
 
 READY_SECONDS = 300.0

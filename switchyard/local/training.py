@@ -11,16 +11,23 @@ import tempfile
 import time
 from pathlib import Path
 
+from switchyard.drivers import class_archive, jars, sessions
+from switchyard.drivers.java import find_java
+from switchyard.drivers.jobs import submit_command
+from switchyard.drivers.submission import (
+    JAVA_OPTIONS,
+    GenerationRequest,
+    spark_conf,
+    submit_arguments,
+    submit_environment,
+)
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.client import write_properties
+from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.demo import produce_records
 from switchyard.kafka.topics import ensure_topics
-from switchyard.local import class_archive, jars, loopback, sessions
+from switchyard.local import loopback
 from switchyard.local.broker import Broker
-from switchyard.local.java import find_java
-from switchyard.local.jobs import submit_command
 from switchyard.settings import Settings
-from switchyard.submission import JAVA_OPTIONS, GenerationRequest, spark_conf, submit_arguments, submit_environment
 from switchyard.tables.status import read_status
 
 MOST_SECONDS = 240.0

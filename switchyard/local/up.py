@@ -15,13 +15,10 @@ from types import FrameType
 
 from deltalake.exceptions import DeltaError
 
-from switchyard.errors import SwitchyardError
-from switchyard.local import airflow, drivers, loopback, sessions
-from switchyard.local.installation import sweep
-from switchyard.local.jars import broker_jars, object_store_jars, spark_jars
-from switchyard.local.java import find_java
-from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
-from switchyard.local.state import (
+from switchyard.drivers import running, sessions
+from switchyard.drivers.jars import broker_jars, object_store_jars, spark_jars
+from switchyard.drivers.java import find_java
+from switchyard.drivers.supervisor_state import (
     State,
     find_supervisor,
     is_supervisor,
@@ -29,11 +26,15 @@ from switchyard.local.state import (
     state_file,
     supervisor_arguments,
 )
+from switchyard.errors import SwitchyardError
+from switchyard.local import airflow, loopback
+from switchyard.local.installation import sweep
+from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
-from switchyard.stories import open_book
-from switchyard.tables.proof import prove_commits
-from switchyard.upkeep import retire_kept
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.reconcile import retire_kept
+from switchyard.tables.root_check import prove_commits
 
 LEAST_FREE_BYTES = 1 << 30
 STOP_SECONDS = 120.0
@@ -201,7 +202,7 @@ def end_kept(settings: Settings, tell: Say) -> None:
 
 def _has_remains(settings: Settings, last: State | None) -> bool:
     """A supervisor that was killed may have left its processes."""
-    if drivers.find_drivers(settings.workspace):
+    if running.find_drivers(settings.workspace):
         return True
     pids = [part.pid for part in last.components.values() if part.pid] if last else []
     return bool(sessions.members(pids))

@@ -16,15 +16,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import InputError
-from switchyard.generations import load_spec
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from switchyard.layout import Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import count_records
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
+from switchyard.swap.generations import load_spec
 from switchyard.tables import store
-from switchyard.tables.chain import Chain, read_chain
+from switchyard.tables.batch_totals import Chain, read_chain
 from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status

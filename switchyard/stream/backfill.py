@@ -19,33 +19,33 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from switchyard import protocol, swaps
-from switchyard.backfills import BUILD_DETAILS, settle_build, tell_of_failure
 from switchyard.errors import FencedError, InputError, SwitchyardError
 from switchyard.joins import JOINED_COLUMNS, JOINS
-from switchyard.kafka.client import to_java
+from switchyard.kafka.client_settings import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.offsets import count_records, to_json
-from switchyard.ranges import check_held
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.stories import open_book
-from switchyard.stream.announcing import announced
 from switchyard.stream.audit import read_paths
 from switchyard.stream.bulk import overwrite_folder, write_files
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
-from switchyard.stream.meter import Meter
+from switchyard.stream.job_progress import Meter
+from switchyard.stream.pid_file import announced
 from switchyard.stream.query import read_range
-from switchyard.stream.sink import BatchSink
-from switchyard.swaps import Entry, Event, Request
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.backfills import BUILD_DETAILS, settle_build, tell_of_failure
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.ranges import check_held
+from switchyard.swap.state_machine import Entry, Event, Request
 from switchyard.tables import files
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, report
 from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 
 BATCH_ID = 0
@@ -73,7 +73,7 @@ def run_backfill(
         return outcome
     with announced(settings, spec.generation, _end_now):
         attempt = claim_attempt(settings.layout, spec.generation)
-        if not protocol.note(book, build.entry(Event.STARTING, f"attempt {attempt}")):
+        if not transitions.note(book, build.entry(Event.STARTING, f"attempt {attempt}")):
             text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"
             tell(settings.layout, text, generation=spec.generation, swap_id=build.swapId)
         try:
@@ -188,7 +188,7 @@ class _Builder:
 
     def _check_wanted(self) -> None:
         self.sink.check_fence()
-        if swaps.must_stop(self.book.ledger(), self.request):
+        if state_machine.must_stop(self.book.ledger(), self.request):
             raise FencedError(f"the build of generation {self.spec.generation} was given up")
 
     def _write_topic(self, name: str) -> Staged:

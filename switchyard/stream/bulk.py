@@ -21,16 +21,15 @@ from pyspark.storagelevel import StorageLevel
 
 from switchyard.errors import SwitchyardError
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
-from switchyard.stream import changes
 from switchyard.stream.audit import read_paths
-from switchyard.stream.changes import JoinedChanges, Side, leading_side
-from switchyard.stream.forgetting import REASON
 from switchyard.stream.forgotten_frames import skip_forgotten_rows
-from switchyard.stream.sink import BatchSink, Counts
-from switchyard.tables import files
+from switchyard.tables import files, joined_changes
 from switchyard.tables.folders import Folder
+from switchyard.tables.forgetting import REASON
+from switchyard.tables.joined_changes import JoinedChanges, Side, leading_side
 from switchyard.tables.pieces import FILE_BYTES, conform
 from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.sink import BatchSink, Counts
 from switchyard.tables.writer import Revision, TableWriter
 
 WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in sorted(files.HARDLY_REPEATED)}
@@ -138,7 +137,7 @@ def _describe_files(writer: TableWriter, folder: str) -> list[AddAction]:
 def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     join_type = sink.spec.joinType
     if join_type == "inner":
-        pairs = rows.where("kind = 'pair'").select(*changes.ROW_SCHEMA.names)
+        pairs = rows.where("kind = 'pair'").select(*joined_changes.ROW_SCHEMA.names)
         sink.commit_files(
             "joined", batch_id, write_files(sink, "joined", batch_id, pairs.sortWithinPartitions(*USER_KEY))
         )
@@ -155,9 +154,11 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     ]
     late = _describe_files(writer, f"{folder}/standing=late")
     added += late if is_left else []
-    revised = _read_if_it_fits(writer, late, KEYS[side] if is_left else changes.ROW_SCHEMA.names)
+    revised = _read_if_it_fits(writer, late, KEYS[side] if is_left else joined_changes.ROW_SCHEMA.names)
     if revised is not None:
-        sink.commit_joined(batch_id, JoinedChanges(changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added)
+        sink.commit_joined(
+            batch_id, JoinedChanges(joined_changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added
+        )
     else:
         revision = BulkRevision(rows.sparkSession, writer, f"{folder}/revised", late, side, is_left)
         writer.commit(batch_id, lambda table: revision.make(table, added))
@@ -183,7 +184,7 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     | pair    | 3          | 2             | late    | late   |
     | account | -          | 2             | -       | -      |
     """
-    others = [F.col(f"{changes.other(side)}{name}").desc_nulls_first() for name in ("Ts", "Partition", "Offset")]
+    others = [F.col(f"{joined_changes.other(side)}{name}").desc_nulls_first() for name in ("Ts", "Partition", "Offset")]
     # The event itself has nothing of the other side and comes first. Offsets first, as they differ.
     window = Window.partitionBy(*reversed(KEYS[side])).orderBy(*others)
     is_event, has_event = F.col("kind") == side, F.first("kind").over(window) == side
@@ -195,16 +196,16 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
         .otherwise(F.when(has_event, "paired").otherwise("late"))
     )
     placed = rows.where(F.col("kind").isin(side, "pair")).withColumn("standing", standing)
-    return placed.where("standing is not null").select(*changes.ROW_SCHEMA.names, "standing")
+    return placed.where("standing is not null").select(*joined_changes.ROW_SCHEMA.names, "standing")
 
 
 def _read_if_it_fits(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table | None:
     """Some columns of the rows of some files; None when they are more than the driver may take."""
     if sum(map(count_rows, written)) > MOST_REVISED_ROWS:
         return None
-    parts, size = [changes.ROW_SCHEMA.empty_table()], 0
+    parts, size = [joined_changes.ROW_SCHEMA.empty_table()], 0
     for rows in chain.from_iterable(writer.scan(action.path, names) for action in written):
-        parts.append(conform(rows, changes.ROW_SCHEMA))
+        parts.append(conform(rows, joined_changes.ROW_SCHEMA))
         size += rows.nbytes
         if size > FILE_BYTES:
             return None
@@ -259,14 +260,14 @@ class BulkRevision:
 
     def _revise(self, existing: DataFrame) -> DataFrame:
         """Each row as it is after the batch, with `is_changed`, and `is_dropped` where it is there no more."""
-        names, key = changes.ROW_SCHEMA.names, KEYS[self.side]
+        names, key = joined_changes.ROW_SCHEMA.names, KEYS[self.side]
         late = read_paths(self.spark, "joined", [self.writer.folder.spark_uri(action.path) for action in self.late])
         if self.is_left:
             matched = existing.join(late.select(*key).distinct().withColumn("late", F.lit(True)), key, "left")
             is_changed = F.coalesce("late", F.lit(False)) & F.col("accountOffset").isNull()
             return matched.select(*names, "file", is_changed.alias("is_changed"), is_changed.alias("is_dropped"))
         newer = late.select(*key, F.struct(*names).alias("late"))
-        order = [f"{changes.other(self.side)}{name}" for name in ("Ts", "Partition", "Offset")]
+        order = [f"{joined_changes.other(self.side)}{name}" for name in ("Ts", "Partition", "Offset")]
         is_later = F.col(order[2]).isNull() | (F.struct(*[F.col(f"late.{name}") for name in order]) > F.struct(*order))
         is_changed = F.coalesce(F.col("late").isNotNull() & is_later, F.lit(False))
         kept = [F.when(is_changed, F.col(f"late.{name}")).otherwise(F.col(name)).alias(name) for name in names]
@@ -275,7 +276,7 @@ class BulkRevision:
 
     def _write(self, rows: DataFrame) -> None:
         """Sorted by the key that a batch finds rows by, and rows without an account in files of their own."""
-        names, key = changes.ROW_SCHEMA.names, KEYS[self.side]
+        names, key = joined_changes.ROW_SCHEMA.names, KEYS[self.side]
         standing = F.when(F.col("accountOffset").isNull(), "lonely").otherwise("paired").alias("standing")
         placed = rows.select(*names, standing).sortWithinPartitions("standing", *key)
         overwrite_folder(self.writer.folder, self.folder, placed, by="standing")

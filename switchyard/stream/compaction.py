@@ -22,14 +22,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import SwitchyardError
-from switchyard.generations import load_spec
 from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Keeping
 from switchyard.spec import GenerationSpec
-from switchyard.swaps import Ledger
+from switchyard.swap.generations import load_spec
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Ledger
 from switchyard.tables import files, store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.compaction import (
     COMPACTED,
     LiveFile,
@@ -43,7 +43,7 @@ from switchyard.tables.schemas import SCHEMAS
 
 FILES_PER_GROUP = 32
 """So many full files are made by one commit."""
-log = logging.getLogger("switchyard.maintenance")
+log = logging.getLogger("switchyard.upkeep.maintenance")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from switchyard.spec import GenerationSpec
-from switchyard.stream.forgetting import REASON
+from switchyard.tables.forgetting import REASON
 from switchyard.tables.forgotten import Marks
 
 KEPT = frozenset({f"{side}{name}" for side in ("user", "account") for name in ("Ts", "Partition", "Offset")})

@@ -27,15 +27,15 @@ from switchyard.layout import Layout, forgotten_app_id
 from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import compare_rows, read_at, read_paths
-from switchyard.stream.changes import Side, leading_side, other, topic_of
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
 from switchyard.stream.forgotten_frames import keep_remembered
 from switchyard.stream.query import read_range
 from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges
 from switchyard.tables import files, store
-from switchyard.tables.chain import read_chain
+from switchyard.tables.batch_totals import read_chain
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import Marks, read_marks
+from switchyard.tables.joined_changes import Side, leading_side, other, topic_of
 from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import SCHEMAS
 

@@ -21,34 +21,34 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from switchyard import protocol, swaps
 from switchyard.errors import AccessError, FencedError, InputError, SwitchyardError
-from switchyard.generations import remove_checkpoint, require_access
-from switchyard.kafka.client import to_java
+from switchyard.kafka.client_settings import to_java
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, has_reached
-from switchyard.planning import allow_seconds, count_to_read
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.stories import open_book
-from switchyard.stream.announcing import announced
+from switchyard.stream.clock_jumps import JumpWatch
 from switchyard.stream.continuity import check_continuity, check_topics
 from switchyard.stream.failures import explain_failure, explain_text, insist
 from switchyard.stream.gate import TopicRows, Verdict, examine, find_end_to_read, read_again
-from switchyard.stream.jumps import JumpWatch
-from switchyard.stream.motion import Motion
+from switchyard.stream.pid_file import announced
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
-from switchyard.swaps import Event, Ledger, Request, Standing
-from switchyard.tables.book import DeltaBook
+from switchyard.stream.stall import Motion
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.generations import remove_checkpoint, require_access
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.planning import allow_seconds, count_to_read
+from switchyard.swap.reconcile import clean_up, last_seen, note_failure, retire_silent
+from switchyard.swap.state_machine import Event, Ledger, Request, Standing
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.writer import TableWriter, claim_attempt
-from switchyard.upkeep import clean_up, last_seen, note_failure, retire_silent
 
 LOOK_SECONDS = 0.5
 BUILDING_SECONDS = 0.05
@@ -72,7 +72,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
     layout, stop = settings.layout, threading.Event()
     book = open_book(layout)
     request = _known_request(settings, book, spec)
-    if swaps.must_stop(book.ledger(), request):
+    if state_machine.must_stop(book.ledger(), request):
         log.info("generation %s is over; there is nothing to do", spec.generation)
         return End.RETIRED
     try:
@@ -94,9 +94,9 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
 def _begin(layout: Layout, book: DeltaBook, request: Request) -> int:
     """Takes the number of the attempt, which fences older ones out, and says that it starts."""
     attempt = claim_attempt(layout, request.generation)
-    if swaps.must_stop(book.ledger(), request):
+    if state_machine.must_stop(book.ledger(), request):
         raise FencedError(f"generation {request.generation} ended while attempt {attempt} was starting")
-    if not protocol.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
+    if not transitions.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
         text = f"the driver of generation {request.generation} is starting again: attempt {attempt}"
         tell(layout, text, generation=request.generation, swap_id=request.swapId)
     return attempt
@@ -104,7 +104,7 @@ def _begin(layout: Layout, book: DeltaBook, request: Request) -> int:
 
 def _tell_failure(settings: Settings, book: DeltaBook, request: Request, reason: str) -> None:
     note_failure(settings, book, request.swapId, reason)
-    if swaps.is_abandoned(book.ledger(), request.generation):
+    if state_machine.is_abandoned(book.ledger(), request.generation):
         clean_up(settings.layout, book, request.generation)
 
 
@@ -166,9 +166,9 @@ def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) ->
 
     records = count_to_read(spec.startOffsets, spec.readyOffsets)
     seconds = allow_seconds(settings, book.ledger(), records, spec.target)
-    return protocol.request(
+    return transitions.request(
         book,
-        f"{swaps.BY_HAND_PREFIX}{spec.generation}",
+        f"{state_machine.BY_HAND_PREFIX}{spec.generation}",
         choose=choose,
         requested_by="hand",
         now=datetime.now(UTC),
@@ -190,8 +190,8 @@ def _watching_for_an_early_end(settings: Settings, request: Request, attempt: in
         book = open_book(settings.layout)
         fence = TableWriter(settings.layout, BIG_TABLES[0], generation, attempt)
         while not started.wait(RESTING_SECONDS):
-            if swaps.must_stop(book.ledger(), request):
-                if swaps.is_abandoned(book.ledger(), generation):
+            if state_machine.must_stop(book.ledger(), request):
+                if state_machine.is_abandoned(book.ledger(), generation):
                     clean_up(settings.layout, book, generation)
                 _leave_nothing(settings.layout, book, generation)
                 settings.workspace.driver_pid(generation).unlink(missing_ok=True)
@@ -412,18 +412,18 @@ class _Watch:
     def _act(self) -> End | None:
         """Does what is due for this generation, and what is due for all."""
         self._note_jump()
-        protocol.settle_due(self.book, _now())
+        transitions.settle_due(self.book, _now())
         ledger, standing = self.book.ledger(), self.book.standing()
         request = ledger.building
         is_building = request is not None and request.generation == self.generation
         is_active = standing.generation == self.generation
-        self._is_watched = is_active and swaps.is_on_probation(ledger, _now(), self.settings.rules)
+        self._is_watched = is_active and state_machine.is_on_probation(ledger, _now(), self.settings.rules)
         self._is_resting = is_active and not self._is_watched
         self.runner.is_building = is_building and not is_active
         self.runner.is_catching_up = self._is_catching_up(ledger, standing)
-        if swaps.is_abandoned(ledger, self.generation):
+        if state_machine.is_abandoned(ledger, self.generation):
             return self._abandon()
-        if swaps.must_stop(ledger, self.started_for):
+        if state_machine.must_stop(ledger, self.started_for):
             return End.RETIRED
         if is_building and request is not None and not is_active:
             self._build(request)
@@ -447,9 +447,9 @@ class _Watch:
                 return
             if (proof := self._prove(request)) is None:
                 return
-            protocol.note(self.book, request.entry(Event.READY, proof))
-        if protocol.try_flip(self.book, request.swapId, _now(), self.settings.rules):
-            protocol.settle_due(self.book, _now())
+            transitions.note(self.book, request.entry(Event.READY, proof))
+        if transitions.try_flip(self.book, request.swapId, _now(), self.settings.rules):
+            transitions.settle_due(self.book, _now())
 
     def _has_caught_up(self, request: Request) -> bool:
         """The first request has its goal in the spec; one that asks for the generation again, the end as seen now."""
@@ -503,14 +503,14 @@ class _Watch:
             return last_seen(self.layout, generation)
 
         now, rules = _now(), self.settings.rules
-        if swaps.should_undo(ledger, standing, self.generation, now, self.since, rules, seen):
-            protocol.undo_flip(self.book, self.generation, now, self.since, rules, seen)
+        if state_machine.should_undo(ledger, standing, self.generation, now, self.since, rules, seen):
+            transitions.undo_flip(self.book, self.generation, now, self.since, rules, seen)
             return None
-        if not swaps.should_retire(ledger, standing, self.generation, now, rules, seen):
+        if not state_machine.should_retire(ledger, standing, self.generation, now, rules, seen):
             return None
         with self.runner.busy:
             detail = f"replaced by generation {standing.generation}"
-            if not protocol.try_retire(self.book, self.generation, detail, now, rules, seen):
+            if not transitions.try_retire(self.book, self.generation, detail, now, rules, seen):
                 return None
             self.runner.stopping.set()
         _Stopper(self.query, self.runner).close()
@@ -519,7 +519,7 @@ class _Watch:
 
     def _end_fenced(self, error: FencedError) -> End:
         """A generation that was retired by others, or by hand, is fenced out too: its task has succeeded."""
-        if swaps.must_stop(self.book.ledger(), self.started_for):
+        if state_machine.must_stop(self.book.ledger(), self.started_for):
             return End.RETIRED
         self._tell(f"fenced out: {error}")
         return End.FENCED

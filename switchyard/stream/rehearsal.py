@@ -23,20 +23,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.client import to_java
+from switchyard.kafka.client_settings import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import REHEARSAL, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.spares import MOST_REHEARSAL_SECONDS
 from switchyard.spec import GenerationSpec
-from switchyard.stories import open_book
 from switchyard.stream.gate import Verdict, examine
 from switchyard.stream.query import batch_rows, generation_rows
 from switchyard.stream.runner import BatchRunner
+from switchyard.swap.log_messages import open_book
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.writer import claim_attempt

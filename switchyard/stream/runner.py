@@ -18,24 +18,24 @@ from pyspark.sql import functions as F
 
 from switchyard import offsets
 from switchyard.errors import FencedError, LostRaceError, SwitchyardError, UnwritableError
-from switchyard.fan_out import FanOut
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.stream.bulk import commit_bulk
-from switchyard.stream.changes import BATCH_SCHEMA
 from switchyard.stream.compaction import sort_key
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.stream.session import MAX_RESULT_SIZE
-from switchyard.stream.sink import BatchSink, Counts
+from switchyard.swap.fan_out import FanOut
 from switchyard.tables import store
 from switchyard.tables.forgotten import Marks
+from switchyard.tables.joined_changes import BATCH_SCHEMA
 from switchyard.tables.logs import tell
 from switchyard.tables.merging import FAN_IN, merge_small
 from switchyard.tables.progress import Progress, newest_progress, report
+from switchyard.tables.sink import BatchSink, Counts
 
 LOG_SECONDS = 10.0
 MOST_TASK_ROWS = 64_000

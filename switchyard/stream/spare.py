@@ -13,11 +13,11 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
+from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.spares import Offer, Order, Patience, Waiting, choose_patience
 from switchyard.kafka.security import TOKEN_URL
-from switchyard.local.hand_over import HandOver, describe_place
 from switchyard.settings import Settings, load_settings
-from switchyard.spares import Offer, Order, Patience, Waiting, choose_patience
-from switchyard.stream.driving import drive
+from switchyard.stream.driver import drive
 from switchyard.stream.lifecycle import PULSE_SECONDS, End
 from switchyard.stream.rehearsal import rehearse
 from switchyard.stream.session import start_session

@@ -18,9 +18,9 @@ from switchyard.errors import FencedError, LostRaceError
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id, forgotten_app_id
 from switchyard.tables import files, store
 from switchyard.tables.folders import Folder
-from switchyard.tables.markers import Markers
 from switchyard.tables.pieces import FILE_BYTES, gather, scan_file
 from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.transaction_markers import Markers
 
 FILE_ROWS = 2**20
 

@@ -11,23 +11,24 @@ import pyarrow as pa
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from switchyard import __version__, following
+from switchyard import __version__
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.exposition import CONTENT_TYPE, render
+from switchyard.health.exposition import CONTENT_TYPE, render
+from switchyard.health.figures import Instruments
+from switchyard.health.read_model import Sight
 from switchyard.kafka.topics import TopicReader
+from switchyard.local import swap_client
 from switchyard.local.kafka_settings import find_kafka
 from switchyard.settings import Settings
 from switchyard.stream.failures import explain_failure
-from switchyard.tables.names import ACTIVE_NAMES, WHOLE_NAMES, resolve_name
+from switchyard.tables.changes import parse_position
+from switchyard.tables.queries import MOST_FILTERS, MOST_ROWS, MOST_TEXT, WINDOW_ROWS, parse_query
 from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.stable_names import ACTIVE_NAMES, WHOLE_NAMES, resolve_name
 from switchyard.web import documents
 from switchyard.web.access import Access, Viewer, refuse_cross_site
-from switchyard.web.changes import parse_position
 from switchyard.web.documents import dump
-from switchyard.web.figures import Instruments
 from switchyard.web.masking import mask_row
-from switchyard.web.queries import MOST_FILTERS, MOST_ROWS, MOST_TEXT, WINDOW_ROWS, parse_query
-from switchyard.web.sight import Sight
 from switchyard.web.streaming import stream_changes
 
 STATIC = Path(__file__).with_name("static")
@@ -166,15 +167,15 @@ def add_commands(app: FastAPI, settings: Settings, access: Access) -> None:
 
     @app.post(f"{API}/plan", response_model=dict[str, Any], **guarded)
     def plan(command: documents.Command, viewer: Commands) -> Response:
-        return _json(following.make_dry_run(settings, command.fields(), _by(viewer)).document())
+        return _json(swap_client.make_dry_run(settings, command.fields(), _by(viewer)).document())
 
     @app.post(f"{API}/swap", status_code=202, **guarded)
     def swap(command: documents.Command, viewer: Commands) -> documents.Sent:
-        return documents.Sent(swapId=following.send_swap(settings, command.fields(), command.id, _by(viewer)))
+        return documents.Sent(swapId=swap_client.send_swap(settings, command.fields(), command.id, _by(viewer)))
 
     @app.post(f"{API}/rollback", status_code=202, **guarded)
     def rollback(undo: documents.Undo, viewer: Commands) -> documents.Sent:
-        return documents.Sent(swapId=following.send_rollback(settings, undo.id, lambda line: None, _by(viewer)))
+        return documents.Sent(swapId=swap_client.send_rollback(settings, undo.id, lambda line: None, _by(viewer)))
 
 
 def add_page(app: FastAPI, static: Path) -> None:

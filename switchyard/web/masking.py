@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from switchyard.web.cutting import MOST_CHARACTERS, is_cut
+from switchyard.tables.long_text import MOST_CHARACTERS, is_cut
 
 _RUN = re.compile(r"[^\s@\"'<>,;:(){}\[\]\\]*")
 # In JSON an @ may be written like this.

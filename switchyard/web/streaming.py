@@ -11,12 +11,12 @@ from typing import Any
 from fastapi.concurrency import run_in_threadpool
 
 from switchyard.errors import SwitchyardError
+from switchyard.health.read_model import Sight
 from switchyard.stream.failures import explain_failure
+from switchyard.tables.changes import Event, Position, format_position
 from switchyard.web.access import Viewer
-from switchyard.web.changes import Event, Position, format_position
 from switchyard.web.documents import dump
 from switchyard.web.masking import mask_row
-from switchyard.web.sight import Sight
 
 TICK_SECONDS = 0.2
 BEAT_SECONDS = 5.0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.errors import InputError
 from switchyard.layout import Layout
-from switchyard.tables.names import newest_rows
+from switchyard.tables.stable_names import newest_rows
 
 CANARY = "canary-7f3a9c"
 BROKEN = {

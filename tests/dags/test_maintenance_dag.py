@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from switchyard.maintenance import ORDER
+from switchyard.upkeep.maintenance import ORDER
 from tests.dags.test_generation_params import fill_form
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from switchyard.kafka.client import read_properties, write_properties
+from switchyard.drivers.submission import GenerationRequest, submit_arguments
+from switchyard.kafka.client_settings import read_properties, write_properties
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest, submit_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

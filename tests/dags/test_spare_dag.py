@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pendulum
 import pytest
 
-from switchyard.kafka.client import write_properties
-from switchyard.local.hand_over import HandOver, describe_place
-from switchyard.local.kept_process import KeptProcess, start_kept
+from switchyard.drivers.detached_process import KeptProcess, start_kept
+from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.spares import Offer, Order
+from switchyard.drivers.submission import GenerationRequest, submit_arguments
+from switchyard.kafka.client_settings import write_properties
 from switchyard.settings import Settings
-from switchyard.spares import Offer, Order
-from switchyard.submission import GenerationRequest, submit_arguments
-from switchyard.upkeep import Run
+from switchyard.swap.reconcile import Run
 from tests.dags.conftest import DAGS, load_dag
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from switchyard.drivers.submission import GenerationRequest, submit_arguments
 from switchyard.errors import InputError
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings
-from switchyard.submission import GenerationRequest, submit_arguments
 from tests.dags.conftest import DAGS, load_dag
 
 if TYPE_CHECKING:

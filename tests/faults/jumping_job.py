@@ -7,10 +7,10 @@ import os
 import runpy
 from pathlib import Path
 
-from switchyard import upkeep
 from switchyard.layout import PROJECT
 from switchyard.stream import lifecycle, runner
-from switchyard.tables import book, logs
+from switchyard.swap import history_store, reconcile
+from switchyard.tables import logs
 
 SHIFT = Path(os.environ["JUMP_FILE"])
 
@@ -21,6 +21,6 @@ class JumpingClock(clock.datetime):
         return clock.datetime.now(tz) + clock.timedelta(seconds=float(SHIFT.read_text()))
 
 
-for module in (upkeep, lifecycle, runner, book, logs):
+for module in (reconcile, lifecycle, runner, history_store, logs):
     module.datetime = JumpingClock  # type: ignore[attr-defined]
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -29,13 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.stage import Filler
+from switchyard.drivers import sessions
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import JOIN_TYPES
-from switchyard.local import loopback, sessions
+from switchyard.local import loopback
 from switchyard.settings import Settings
-from switchyard.swaps import SETTLING, Event
+from switchyard.swap.state_machine import SETTLING, Event
 from tests.integration.conftest import Stack
 from tests.integration.traffic import Traffic, running_traffic
 from tests.waiting import eventually

@@ -23,17 +23,17 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
-from switchyard.drain import run_round
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
-from switchyard.swaps import SETTLING, Event
+from switchyard.swap.control_loop import run_round
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import SETTLING, Event
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
-from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import newest_progress
+from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.status import read_status
 from tests.events import FIRST_MS, draw_events
 from tests.stream.driver import FENCED, STOPPED, Driver, ask, assert_clean, consumed, running_driver

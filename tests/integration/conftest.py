@@ -12,16 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from switchyard.drivers.supervisor_state import read_state
+from switchyard.health.status_report import describe_status
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.broker import Broker
-from switchyard.local.state import read_state
-from switchyard.overview import describe_status
 from switchyard.settings import Settings
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.history_store import DeltaBook
 
 DAG_ID = "switchyard_generation"
 HEALTH_DAG = "switchyard_health"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchyard.health import CHECKS
+from switchyard.health.checks import CHECKS
 from switchyard.tables import store
 from tests.dags.conftest import dag_files
 from tests.integration.conftest import HEALTH_DAG, Stack

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.exposition import CONTENT_TYPE
+from switchyard.health.exposition import CONTENT_TYPE
 from switchyard.local import airflow_api
 from switchyard.local.airflow import read_password
 from switchyard.local.kafka_settings import ask_airflow
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swaps import Event
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Event
 from tests.exposition import parse
 from tests.integration.conftest import DAG_ID, MESSAGES_BEFORE_BOOT, Stack
 from tests.waiting import eventually

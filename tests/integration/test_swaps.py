@@ -23,14 +23,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
-from switchyard.maintenance import ORDER, Round, vacuum
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swaps import SETTLING, Event, Ledger
+from switchyard.swap.state_machine import SETTLING, Event, Ledger
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
+from switchyard.upkeep.maintenance import ORDER, Round, vacuum
 from tests.events import FIRST_MS
 from tests.integration.conftest import DAG_ID, HEALTH_DAG, Stack
 from tests.integration.traffic import Traffic, running_traffic

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from switchyard.inspection import inspect_all
+from switchyard.health.inputs import inspect_all
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swaps import Event
+from switchyard.swap.state_machine import Event
 from tests.integration.conftest import Stack
 from tests.waiting import eventually
 

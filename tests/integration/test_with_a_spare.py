@@ -14,15 +14,16 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.kafka.client import write_properties
+from switchyard.drivers import sessions
+from switchyard.drivers.running import list_drivers, list_spares
+from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
-from switchyard.local import loopback, sessions
+from switchyard.local import loopback
 from switchyard.local.broker import Broker
-from switchyard.local.drivers import list_drivers, list_spares
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swaps import Event
+from switchyard.swap.state_machine import Event
 from tests.integration.conftest import DAG_ID, Stack
 from tests.integration.test_stack import assert_clean
 from tests.integration.traffic import running_traffic

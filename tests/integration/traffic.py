@@ -13,10 +13,10 @@ from typing import Any
 from confluent_kafka import Producer
 
 from switchyard.layout import Layout
-from switchyard.swaps import Event
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Event
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
-from switchyard.tables.names import newest_rows
+from switchyard.tables.stable_names import newest_rows
 
 Delivery = tuple[str, int, int, datetime]
 

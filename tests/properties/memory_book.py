@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from switchyard.swaps import Entry, Ledger, Standing
+from switchyard.swap.state_machine import Entry, Ledger, Standing
 
 TICK = timedelta(microseconds=1)
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from switchyard.errors import FencedError
 from switchyard.layout import Layout
 from switchyard.spec import GenerationSpec
-from switchyard.stream import changes
-from switchyard.stream.sink import BatchSink
-from switchyard.tables import store
+from switchyard.tables import joined_changes, store
+from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 from tests import model
 from tests.model import Event
@@ -88,7 +87,7 @@ def batch_table(before: list[Event], batch: list[Event], join_type: str) -> pa.T
         {"kind": event.side} | model.row_of((event, None) if event.side == "user" else (None, event)) for event in batch
     ]
     rows += [{"kind": "pair"} | model.row_of(pair) for pair in pairs]
-    return pa.Table.from_pylist(rows, schema=changes.BATCH_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=joined_changes.BATCH_SCHEMA)
 
 
 def commit_with_crash(layout: Layout, sink: BatchSink, batch_id: int, rows: pa.Table, crash: str) -> BatchSink:
@@ -96,11 +95,11 @@ def commit_with_crash(layout: Layout, sink: BatchSink, batch_id: int, rows: pa.T
     if crash == "none":
         sink.commit_arrow(batch_id, rows)
         return sink
-    batch = changes.split_batch(rows)
+    batch = joined_changes.split_batch(rows)
     if crash == "after users":
-        sink.commit_appended("users", batch_id, changes.user_rows(batch, "users"))
+        sink.commit_appended("users", batch_id, joined_changes.user_rows(batch, "users"))
     elif crash == "after joined":
-        sink.commit_joined(batch_id, changes.joined_changes(batch, sink.spec.joinType))
+        sink.commit_joined(batch_id, joined_changes.joined_changes(batch, sink.spec.joinType))
     elif crash == "replayed":
         sink.commit_arrow(batch_id, rows)
     successor = BatchSink(layout, sink.spec, claim_attempt(layout, sink.spec.generation))
@@ -143,7 +142,7 @@ def check_batches(join_type: str, batches: list[list[Event]], data: st.DataObjec
 
 
 def stored_rows(layout: Layout) -> list[dict[str, object]]:
-    rows = store.read_rows(layout, "joined", columns=changes.ROW_SCHEMA.names, generation=1)
+    rows = store.read_rows(layout, "joined", columns=joined_changes.ROW_SCHEMA.names, generation=1)
     return model.sort_rows(rows)
 
 

@@ -19,8 +19,8 @@ from switchyard.layout import Layout
 from switchyard.tables import merging, store
 from switchyard.tables.merging import merge_small
 from switchyard.tables.progress import Progress, batches, report
-from switchyard.tables.small import shorten_progress
-from switchyard.tables.vacuum import vacuum_table
+from switchyard.upkeep.small_tables import shorten_progress
+from switchyard.upkeep.vacuum import vacuum_table
 
 HOUR = timedelta(hours=1)
 START = datetime.now(UTC) - timedelta(days=1)

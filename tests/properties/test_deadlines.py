@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from switchyard.control import MOST_DEADLINE_SECONDS, parse_message
 from switchyard.errors import InputError
 from switchyard.layout import Layout
-from switchyard.planning import (
+from switchyard.settings import Settings
+from switchyard.swap.control import MOST_DEADLINE_SECONDS, parse_message
+from switchyard.swap.planning import (
     CAUTIOUS_RECORDS_PER_SECOND,
     allow_seconds,
     compute_deadline,
@@ -22,10 +23,9 @@ from switchyard.planning import (
     describe_deadline,
     estimate_reading,
 )
-from switchyard.settings import Settings
-from switchyard.swaps import Ledger
+from switchyard.swap.state_machine import Ledger
 from switchyard.tables.progress import BIG_BATCH_ROWS, Progress, bulk_rate, report
-from switchyard.tables.small import shorten_progress
+from switchyard.upkeep.small_tables import shorten_progress
 
 SECONDS = st.floats(0, 1e300)
 RECORDS = st.integers(0, 2**63)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.fan_out import LEAST_PAIRS, FanOut, warn_of_growth
+from switchyard.swap.fan_out import LEAST_PAIRS, FanOut, warn_of_growth
 
 BATCHES = st.lists(st.tuples(st.integers(0, 500_000), st.integers(0, 10**7)), max_size=30)
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard.offsets import to_json
-from switchyard.tables.folding import fold_progress, know_progress
 from switchyard.tables.schemas import PROGRESS
+from switchyard.upkeep.progress_folding import fold_progress, know_progress
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SCHEMA = pa.schema([field for field in PROGRESS if field.name != "generation"])

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets
-from switchyard.stream.forgetting import REASON, skip_forgotten
-from switchyard.stream.sink import BatchSink
 from switchyard.tables import store
+from switchyard.tables.forgetting import REASON, skip_forgotten
 from switchyard.tables.forgotten import add_mark
+from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 from tests import model
 from tests.model import Event

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.spares import Offer, Order
+from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import Workspace
-from switchyard.local.hand_over import HandOver
-from switchyard.spares import Offer, Order
-from switchyard.submission import GenerationRequest
 
 TAKERS = (1, 2, 3)
 SPARE, LAUNCHER = 0, 9

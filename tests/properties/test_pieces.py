@@ -18,15 +18,13 @@ from hypothesis import strategies as st
 
 from switchyard.layout import Layout
 from switchyard.offsets import from_json
-from switchyard.stream import forgetting
-from switchyard.tables import store
-from switchyard.tables.chain import Chain, read_chain
-from switchyard.tables.names import newest_rows
-from switchyard.tables.newest import Places
+from switchyard.tables import forgetting, long_text, store
+from switchyard.tables.batch_totals import Chain, read_chain
+from switchyard.tables.newest_rows import Places
 from switchyard.tables.pieces import gather
 from switchyard.tables.progress import batches
 from switchyard.tables.schemas import ACCOUNTS, SCHEMAS, USERS
-from switchyard.web import cutting
+from switchyard.tables.stable_names import newest_rows
 from tests import model
 from tests.properties.test_batches import spec_of
 from tests.properties.test_folding import Row, reports
@@ -139,17 +137,17 @@ def cut(rows: pa.Table, most_rows: int) -> Iterator[pa.Table]:
 @given(st.lists(st.none() | st.text(max_size=12), min_size=1, max_size=6))
 def test_text_is_cut_alike_in_arrow_and_in_sql(texts: list[str | None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "MOST_CHARACTERS", 5)
+        patch.setattr(long_text, "MOST_CHARACTERS", 5)
         rows = pa.table({"msg": pa.array(texts, pa.string())})
         expected = [
             text if text is None or len(text) <= 5 else f"{text[:5]}… ({len(text)} characters)" for text in texts
         ]
-        assert cutting.cut_rows(rows)["msg"].to_pylist() == expected
-        columns = cutting.cut_in_sql("logs", ["msg"])
+        assert long_text.cut_rows(rows)["msg"].to_pylist() == expected
+        columns = long_text.cut_in_sql("logs", ["msg"])
         assert duckdb.sql(f"select {columns} from rows").to_arrow_table()["msg"].to_pylist() == expected
-        assert [cutting.is_cut(text or "") for text in expected] == [len(text or "") > 5 for text in texts]
+        assert [long_text.is_cut(text or "") for text in expected] == [len(text or "") > 5 for text in texts]
 
 
 def test_columns_that_are_no_text_are_left_alone() -> None:
-    assert cutting.cut_in_sql("progress", ["batchId", "__file"]) == '"batchId", "__file"'
+    assert long_text.cut_in_sql("progress", ["batchId", "__file"]) == '"batchId", "__file"'
     assert set(SCHEMAS["progress"].names) > {"batchId"}

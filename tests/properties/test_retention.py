@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchyard import swaps
 from switchyard.policies import Target
-from switchyard.retention import Stored, find_garbage, first_readable, plan_log, version_at
-from switchyard.swaps import Entry, Event, Ledger, Standing
+from switchyard.swap import state_machine
+from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
 from switchyard.tables.compaction import LiveFile, choose_files, count_overlaps, cut_into_groups
+from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -151,22 +151,22 @@ def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger
     keep = timedelta(days=days)
     events = [(entry.event, entry.generation, entry.swapId, entry.at) for entry in ledger.entries]
     flips = [generation for event, generation, _, _ in events if event is Event.APPLIED]
-    settled = {swap_id for event, _, swap_id, _ in events if event in swaps.SETTLING}
+    settled = {swap_id for event, _, swap_id, _ in events if event in state_machine.SETTLING}
     for generation in ledger.generations:
-        if not swaps.may_remove(ledger, standing, generation, NOW, keep):
+        if not state_machine.may_remove(ledger, standing, generation, NOW, keep):
             continue
         own = [event for event in events if event[1] == generation]
         assert generation in flips
         assert generation != flips[-1]
         assert generation != [other for other in flips if other != flips[-1]][-1]
         assert {swap_id for event, _, swap_id, _ in own if event is Event.REQUESTED} <= settled
-        lives = [event for event in own if event[0] in swaps.LIFE]
+        lives = [event for event in own if event[0] in state_machine.LIFE]
         assert lives[-1][0] is Event.RETIRED
         assert lives[-1][3] <= NOW - keep
         removed = Ledger.of([*ledger.entries, Entry("s", Event.RETIRED, generation, TARGET, at=NOW)])
-        assert not swaps.may_remove(removed, standing, generation, NOW, keep)
-        assert swaps.find_resumable(removed, standing, TARGET) != generation
-        assert swaps.previous_generation(removed, standing) != generation
+        assert not state_machine.may_remove(removed, standing, generation, NOW, keep)
+        assert state_machine.find_resumable(removed, standing, TARGET) != generation
+        assert state_machine.previous_generation(removed, standing) != generation
 
 
 @st.composite

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from switchyard import protocol, swaps
 from switchyard.policies import Rules, Target
-from switchyard.swaps import Entry, Event, Ledger, Standing
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
 from tests.properties.memory_book import EarlyReader, Point
 from tests.properties.world import (
     FOR_GOOD,
@@ -51,7 +51,7 @@ def make_ready(world: World, message: Fields) -> str:
     world.wait(6)
     swap_id = world.send(message)
     advance(world, 2)
-    assert swaps.may_flip(world.book.history, world.book.row, swap_id, world.now, RULES)
+    assert state_machine.may_flip(world.book.history, world.book.row, swap_id, world.now, RULES)
     return swap_id
 
 
@@ -101,7 +101,7 @@ def test_a_request_before_the_decision_to_flip_supersedes() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     second = world.send(NATURAL)
-    assert not protocol.try_flip(world.book, first, world.now, RULES)
+    assert not transitions.try_flip(world.book, first, world.now, RULES)
     advance(world)
     assert [outcome(world, swap_id) for swap_id in (first, second)] == [Event.SUPERSEDED, Event.APPLIED]
     rest(world)
@@ -123,7 +123,7 @@ def test_a_withdrawn_request_does_not_flip_for_one_who_has_not_heard_of_the_newe
     early = EarlyReader(world.book, world.book.history)
     world.send(NATURAL)
     world.settle()
-    assert not protocol.try_flip(early, first, world.now, RULES)
+    assert not transitions.try_flip(early, first, world.now, RULES)
     assert outcome(world, first) is Event.SUPERSEDED
 
 
@@ -146,7 +146,7 @@ def test_a_request_is_not_called_superseded_while_it_may_still_flip() -> None:
     # The bystander has looked for what to withdraw when the newer request comes, and goes on to write outcomes.
     world.interleave(world.settle, {(Point.READ, 2): [partial(world.send, NATURAL)]})
     assert (outcome(world, first), world.book.row.barred) == (None, 0)
-    assert protocol.try_flip(early, first, world.now, RULES)
+    assert transitions.try_flip(early, first, world.now, RULES)
     world.settle()
     assert outcome(world, first) is Event.APPLIED
     rest(world)
@@ -157,7 +157,7 @@ def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.given_up.add(first)
-    world.book.change(lambda standing: swaps.bar(standing, 2))
+    world.book.change(lambda standing: state_machine.bar(standing, 2))
     world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
     assert (outcome(world, first), world.book.row.generation) == (Event.FAILED, 3)
     assert [entry.generation for entry in world.book.history.lingering] == [1]
@@ -171,9 +171,9 @@ def test_the_same_request_and_outcome_are_written_once() -> None:
     for _ in range(2):
         with unchanged(world):
             world.handle(first, INNER)
-            for event in swaps.SETTLING:
-                assert not protocol.note(world.book, Entry(first, event))
-            assert protocol.give_up(world.book, first, "again", world.now) == world.book.history.outcomes[first]
+            for event in state_machine.SETTLING:
+                assert not transitions.note(world.book, Entry(first, event))
+            assert transitions.give_up(world.book, first, "again", world.now) == world.book.history.outcomes[first]
         world.wait(200)
 
 
@@ -183,7 +183,7 @@ def test_a_withdrawal_that_comes_after_the_flip_does_not_happen() -> None:
 
     early = EarlyReader(world.book, world.book.history)
     second = world.send(NATURAL)
-    flip = partial(protocol.try_flip, early, first, world.now, RULES)
+    flip = partial(transitions.try_flip, early, first, world.now, RULES)
     world.interleave(world.settle, before_commit(flip))
     assert (outcome(world, first), outcome(world, second)) == (Event.APPLIED, None)
     assert world.book.row.barred == 0
@@ -197,7 +197,7 @@ def test_a_deadline_that_passes_before_the_commit_of_a_flip_withdraws_it() -> No
     others = before_commit(partial(world.wait, 121), world.settle)
     assert not world.interleave(partial(world.flip, 0), others)
     assert outcome(world, first) is Event.FAILED
-    assert swaps.desired(world.book.history, world.book.row) == Target("users", "accounts", "left")
+    assert state_machine.desired(world.book.history, world.book.row) == Target("users", "accounts", "left")
     rest(world)
 
 
@@ -206,7 +206,7 @@ def test_a_flip_in_time_is_not_withdrawn_by_the_deadline() -> None:
     first = make_ready(world, INNER)
     in_time = world.now
     world.wait(121)
-    flip = partial(protocol.try_flip, world.book, first, in_time, RULES)
+    flip = partial(transitions.try_flip, world.book, first, in_time, RULES)
     world.interleave(world.settle, before_commit(flip))
     assert outcome(world, first) is Event.APPLIED
     assert world.book.row.barred == 0
@@ -281,7 +281,7 @@ def test_an_undo_by_probation_has_the_usual_deadline() -> None:
     world = world_with(LEFT, {**INNER, "deadlineSeconds": 500})
     world.seen.clear()
     world.wait(31)
-    undone = protocol.undo_flip(world.book, 1, world.now, world.now - timedelta(seconds=60), RULES, world.seen.get)
+    undone = transitions.undo_flip(world.book, 1, world.now, world.now - timedelta(seconds=60), RULES, world.seen.get)
     assert undone is not None
     assert undone.deadline == world.now + RULES.ready_deadline
 
@@ -335,7 +335,7 @@ def test_a_successor_that_is_seen_at_work_is_not_undone() -> None:
     world.wait(100)
     world.work(-1)
     ledger, row = world.book.history, world.book.row
-    assert protocol.undo_flip(world.book, 1, world.now, world.now, RULES, world.seen.get) is None
+    assert transitions.undo_flip(world.book, 1, world.now, world.now, RULES, world.seen.get) is None
     assert (world.book.history, world.book.row) == (ledger, row)
     rest(world)
 
@@ -343,7 +343,7 @@ def test_a_successor_that_is_seen_at_work_is_not_undone() -> None:
 def test_rollback_of_a_lingering_generation_is_immediate() -> None:
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
-    assert swaps.needs_run(world.book.history) is None
+    assert state_machine.needs_run(world.book.history) is None
     advance(world, 3)
     assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 1
@@ -354,9 +354,9 @@ def test_rollback_needs_a_ready_of_its_own() -> None:
     """The generation was READY once, for the request that built it."""
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
-    assert not protocol.try_flip(world.book, swap_id, world.now, RULES)
+    assert not transitions.try_flip(world.book, swap_id, world.now, RULES)
     world.ready(0)
-    assert protocol.try_flip(world.book, swap_id, world.now, RULES)
+    assert transitions.try_flip(world.book, swap_id, world.now, RULES)
 
 
 def test_rollback_of_a_retired_generation_needs_a_new_driver() -> None:
@@ -364,9 +364,9 @@ def test_rollback_of_a_retired_generation_needs_a_new_driver() -> None:
     rest(world)
     assert world.book.history.is_retired(1)
     swap_id = world.rollback()
-    wanted = swaps.needs_run(world.book.history)
+    wanted = state_machine.needs_run(world.book.history)
     assert wanted is not None
-    assert swaps.run_id_of(world.book.history, wanted) == "generation-1.2"
+    assert state_machine.run_id_of(world.book.history, wanted) == "generation-1.2"
     advance(world)
     assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 2
@@ -391,7 +391,7 @@ def test_a_rollback_that_comes_after_the_end_of_a_generation_resumes_it() -> Non
     # The rollback has decided on a history in which the generation lingers.
     world.interleave(world.rollback, before_commit(partial(world.look, 0)))
     assert events_of(world, 1)[-2:] == [Event.RETIRED, Event.REQUESTED]
-    assert swaps.needs_run(world.book.history) is not None
+    assert state_machine.needs_run(world.book.history) is not None
     assert 1 not in world.drivers
     advance(world)
     assert world.book.row.generation == 1
@@ -408,8 +408,8 @@ def test_more_than_may_linger_retire_at_once() -> None:
     ledger = world.book.history
     assert [entry.generation for entry in ledger.lingering] == [1, 2, 3]
     early = ledger.lingering[0].at
-    assert swaps.linger_end(ledger, 1, RULES) == early
-    assert swaps.linger_end(ledger, 2, RULES) == ledger.lingering[1].at + RULES.linger
+    assert state_machine.linger_end(ledger, 1, RULES) == early
+    assert state_machine.linger_end(ledger, 2, RULES) == ledger.lingering[1].at + RULES.linger
     rest(world)
 
 
@@ -433,7 +433,7 @@ def test_more_are_kept_than_may_linger_each_for_its_own_time() -> None:
     assert (lingering(world), set(world.drivers)) == ([1, 2, 3], {1, 2, 3, 4})
     pass_time(world, 10)
     assert lingering(world) == [2, 3]
-    ends = [swaps.linger_end(world.book.history, generation, KEEPING) for generation in (1, 2)]
+    ends = [state_machine.linger_end(world.book.history, generation, KEEPING) for generation in (1, 2)]
     assert ends == [None, world.book.history.lingering[0].at + timedelta(seconds=60)]
     rest(world)
 
@@ -530,7 +530,9 @@ def test_a_build_that_fails_leaves_the_active_generation_alone() -> None:
     assert world.book.row == replace(row, barred=2)
     world.close()
     assert events_of(world, 2)[-1] is Event.RETIRED
-    assert swaps.find_resumable(world.book.history, world.book.row, Target("users", "accounts", "inner")) is None
+    assert (
+        state_machine.find_resumable(world.book.history, world.book.row, Target("users", "accounts", "inner")) is None
+    )
     rest(world)
 
 
@@ -562,12 +564,12 @@ def test_the_old_driver_of_a_resumed_generation_cannot_bring_it_back() -> None:
         world.retire_silent()
     assert world.book.history.is_retired(1)
     swap_id = world.rollback()
-    assert swaps.needs_run(world.book.history) is not None
+    assert state_machine.needs_run(world.book.history) is not None
     wanted = world.book.history.request_of(1)
     assert wanted is not None
-    protocol.note(world.book, wanted.entry(Event.READY))
+    transitions.note(world.book, wanted.entry(Event.READY))
     ledger, row = world.book.history, world.book.row
-    assert not swaps.may_flip(ledger, row, swap_id, world.now, RULES)
+    assert not state_machine.may_flip(ledger, row, swap_id, world.now, RULES)
 
 
 def test_an_undo_that_was_superseded_by_a_failure_is_asked_for_again() -> None:
@@ -641,7 +643,7 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
     snapshot = make_snapshot(world)
     world.wait(6)
     swap_id = publish(world, snapshot)
-    assert swaps.needs_run(world.book.history) is None
+    assert state_machine.needs_run(world.book.history) is None
     world.flip_snapshot()
     world.settle()
     assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, snapshot)
@@ -649,7 +651,7 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
     world.wait(40)
     kept = replace(RULES, linger=timedelta(minutes=15))
     ledger, row = world.book.history, world.book.row
-    assert not swaps.should_undo(ledger, row, 1, world.now, row.lastApplied or world.now, kept, world.seen.get)
+    assert not state_machine.should_undo(ledger, row, 1, world.now, row.lastApplied or world.now, kept, world.seen.get)
     world.look(0)
     assert world.book.history.is_retired(1), "it does not wait for a sign of life"
     rest(world)
@@ -658,7 +660,7 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
 def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back_at_once() -> None:
     world, snapshot = world_with_snapshot()
     back = world.rollback()
-    wanted = swaps.needs_run(world.book.history)
+    wanted = state_machine.needs_run(world.book.history)
     assert wanted is not None
     assert wanted.generation == 1
     advance(world)
@@ -668,7 +670,7 @@ def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back
     world.retire_silent()
     assert world.book.history.is_retired(snapshot)
     again = world.rollback()
-    assert swaps.needs_run(world.book.history) is None
+    assert state_machine.needs_run(world.book.history) is None
     world.flip_snapshot()
     world.settle()
     assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, snapshot)
@@ -714,7 +716,7 @@ def test_what_is_not_built_cannot_be_published() -> None:
     assert outcome(world, publish(world, 2)) is Event.REJECTED
     world.build()
     world.broken.add(build)
-    protocol.note(world.book, world.book.history.builds[2].entry(Event.FAILED))
+    transitions.note(world.book, world.book.history.builds[2].entry(Event.FAILED))
     world.close()
     assert outcome(world, publish(world, 2)) is Event.REJECTED
     assert world.book.history.is_retired(2)
@@ -725,6 +727,6 @@ def test_what_is_not_built_does_not_flip_even_if_it_was_asked_for() -> None:
     target = Target("users", "accounts", "left")
     asked = [("backfill-a", Event.REQUESTED), ("publish-a", Event.REQUESTED), ("publish-a", Event.READY)]
     entries = [Entry(swap_id, event, 1, target, "earliest") for swap_id, event in asked]
-    assert not swaps.may_flip(Ledger(tuple(entries)), Standing(), "publish-a", NOW, RULES)
+    assert not state_machine.may_flip(Ledger(tuple(entries)), Standing(), "publish-a", NOW, RULES)
     built = [*entries, Entry("backfill-a", Event.PLANNED, 1, target, "earliest")]
-    assert swaps.may_flip(Ledger(tuple(built)), Standing(), "publish-a", NOW, RULES)
+    assert state_machine.may_flip(Ledger(tuple(built)), Standing(), "publish-a", NOW, RULES)

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from switchyard import protocol, swaps
 from switchyard.policies import Rules
-from switchyard.swaps import Entry, Event
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.state_machine import Entry, Event
 from tests.properties.memory_book import Point
 from tests.properties.world import (
     FOR_GOOD,
@@ -122,7 +122,7 @@ class SwapMachine(RuleBasedStateMachine):
         self.tried = len(book.history.entries)
         with unchanged(world):
             if entry.event is not Event.REQUESTED:
-                assert not protocol.note(book, entry)
+                assert not transitions.note(book, entry)
             for swap_id, fields in world.sent:
                 if swap_id == entry.swapId:
                     world.handle(swap_id, fields)
@@ -133,9 +133,9 @@ class SwapMachine(RuleBasedStateMachine):
             if entry.swapId in world.publications and entry.generation is not None:
                 world.publish_one(entry.swapId, entry.generation)
             if entry.swapId in book.history.outcomes:
-                assert not protocol.try_flip(book, entry.swapId, world.now, world.rules)
-                assert not any(protocol.note(book, Entry(entry.swapId, event)) for event in swaps.SETTLING)
-                protocol.give_up(book, entry.swapId, "too late", world.now)
+                assert not transitions.try_flip(book, entry.swapId, world.now, world.rules)
+                assert not any(transitions.note(book, Entry(entry.swapId, event)) for event in state_machine.SETTLING)
+                transitions.give_up(book, entry.swapId, "too late", world.now)
 
     @precondition(lambda self: self.tried < len(self.entries))
     @rule(number=st.integers(0, 50))

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from switchyard import control, protocol, swaps
 from switchyard.errors import InputError
 from switchyard.policies import Rules, Target
-from switchyard.swaps import Entry, Event, Ledger, Request, Standing
+from switchyard.swap import control, state_machine, transitions
+from switchyard.swap.state_machine import Entry, Event, Ledger, Request, Standing
 from tests.properties.memory_book import Crash, EarlyReader, MemoryBook, Point, RowChange
 
 T = TypeVar("T")
@@ -152,14 +152,14 @@ class World:
         message = control.parse_message(json.dumps(fields).encode())
 
         def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            desired = swaps.desired(ledger, standing)
+            desired = state_machine.desired(ledger, standing)
             decision = control.decide(
                 message,
                 desired=desired,
                 active=standing.target,
                 policy=POLICY,
                 topics=TOPICS,
-                is_snapshot=swaps.desires_snapshot(ledger, standing),
+                is_snapshot=state_machine.desires_snapshot(ledger, standing),
             )
             if decision.is_dry:
                 raise Settled(Event.PLANNED)
@@ -171,23 +171,23 @@ class World:
         try:
             self.request(swap_id, choose, None if given is None else timedelta(seconds=given))
         except InputError as error:
-            protocol.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
+            transitions.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
         except Settled as settled:
-            is_written = protocol.note(self.book, Entry(swap_id, settled.event))
+            is_written = transitions.note(self.book, Entry(swap_id, settled.event))
             if is_written and settled.event is Event.REFRESHED:
-                protocol.refresh(self.book, self.now)
-        except protocol.Retry:
+                transitions.refresh(self.book, self.now)
+        except transitions.Retry:
             assert swap_id in self.book.history.outcomes
 
     def rollback(self, number: int = 0) -> str:
-        swap_id = f"{swaps.ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
+        swap_id = f"{state_machine.ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
         self.rollbacks.append(swap_id)
         self.roll_back(swap_id)
         return swap_id
 
     def roll_back(self, swap_id: str) -> None:
         def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            generation = swaps.previous_generation(ledger, standing)
+            generation = state_machine.previous_generation(ledger, standing)
             if generation is None:
                 raise InputError("there is no previous generation")
             return generation, ledger.requests_of(generation)[0].target, "resume"
@@ -196,13 +196,13 @@ class World:
 
     def backfill(self, number: int = 0) -> str:
         """Asks for a snapshot of history; whatever else is under way goes on."""
-        swap_id = f"{swaps.BACKFILL_PREFIX}{len(self.builds) + 1}"
+        swap_id = f"{state_machine.BACKFILL_PREFIX}{len(self.builds) + 1}"
         self.builds.append(swap_id)
         self.order(swap_id)
         return swap_id
 
     def order(self, swap_id: str) -> None:
-        protocol.order_build(
+        transitions.order_build(
             self.book,
             swap_id,
             choose=lambda ledger, standing: POLICY.defaults,
@@ -215,7 +215,7 @@ class World:
         """Asks for one of the snapshots, finished or not."""
         snapshots = sorted(snapshots_in(self.book.ledger().entries))
         if snapshots:
-            swap_id = f"{swaps.PUBLISH_PREFIX}{len(self.publications) + 1}"
+            swap_id = f"{state_machine.PUBLISH_PREFIX}{len(self.publications) + 1}"
             self.publications.append(swap_id)
             self.publish_one(swap_id, pick(snapshots, number))
 
@@ -231,8 +231,8 @@ class World:
         try:
             self.request(swap_id, choose)
         except InputError as error:
-            protocol.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
-        except protocol.Retry:
+            transitions.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
+        except transitions.Retry:
             assert swap_id in self.book.history.outcomes
 
     def request(
@@ -241,7 +241,7 @@ class World:
         choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
         within: timedelta | None = None,
     ) -> Request:
-        return protocol.request(
+        return transitions.request(
             self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=self.rules, within=within
         )
 
@@ -249,9 +249,9 @@ class World:
 
     def start(self, number: int = 0) -> None:
         """The control DAG triggers the run, and its task starts the driver; a newer one fences the older one out."""
-        wanted = swaps.needs_run(self.book.ledger())
+        wanted = state_machine.needs_run(self.book.ledger())
         assert wanted is None or wanted.generation not in snapshots_in(self.book.history.entries)
-        if wanted is not None and protocol.note(self.book, wanted.entry(Event.STARTING)):
+        if wanted is not None and transitions.note(self.book, wanted.entry(Event.STARTING)):
             self.drivers[wanted.generation] = Driver(wanted.generation, wanted.swapId, self.now)
 
     def restart(self, number: int = 0) -> None:
@@ -282,13 +282,15 @@ class World:
             ledger = self.book.ledger()
             wanted = ledger.request_of(driver.generation)
             if wanted is not None and ledger.is_open(wanted) and not must_stop(ledger, driver):
-                protocol.note(self.book, wanted.entry(Event.READY))
+                transitions.note(self.book, wanted.entry(Event.READY))
 
     def flip(self, number: int) -> bool:
         """Usually of the newest request; of any, because nobody may rely on who asks."""
         requests = self.book.ledger().requests
         older = number // 8
-        return bool(requests) and protocol.try_flip(self.book, pick(requests, -1 - older).swapId, self.now, self.rules)
+        return bool(requests) and transitions.try_flip(
+            self.book, pick(requests, -1 - older).swapId, self.now, self.rules
+        )
 
     def late_flip(self, number: int) -> None:
         """By one who read the row and then the history, and comes to commit now: the row is still the same."""
@@ -296,15 +298,15 @@ class World:
         read = entries[: max(self.row_since, len(entries) - number // 3)]
         if requested(read):
             early = EarlyReader(self.book, Ledger(read))
-            protocol.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
+            transitions.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
 
     def advance(self, number: int = 0) -> None:
         """The next step towards the flip, whoever has to take it."""
         ledger = self.book.history
         wanted = ledger.building
-        if wanted is None or swaps.number_to_bar(ledger, self.book.row, self.now):
+        if wanted is None or state_machine.number_to_bar(ledger, self.book.row, self.now):
             self.settle()
-        elif swaps.needs_run(ledger):
+        elif state_machine.needs_run(ledger):
             self.start()
         elif wanted.generation in self.drivers and not ledger.has(wanted.swapId, Event.READY):
             self.ready(sorted(self.drivers).index(wanted.generation))
@@ -320,12 +322,14 @@ class World:
             ledger, standing = self.book.ledger(), self.book.standing()
             if must_stop(ledger, driver):
                 self.drivers.pop(generation, None)
-            elif swaps.should_retire(ledger, standing, generation, self.now, self.rules, self.seen.get):
-                if protocol.try_retire(self.book, generation, "its time is over", self.now, self.rules, self.seen.get):
+            elif state_machine.should_retire(ledger, standing, generation, self.now, self.rules, self.seen.get):
+                if transitions.try_retire(
+                    self.book, generation, "its time is over", self.now, self.rules, self.seen.get
+                ):
                     self.drivers.pop(generation, None)
             else:
                 since = driver.watched_since
-                protocol.undo_flip(self.book, generation, self.now, since, self.rules, self.seen.get)
+                transitions.undo_flip(self.book, generation, self.now, since, self.rules, self.seen.get)
 
     def die(self, number: int) -> None:
         if self.drivers:
@@ -337,7 +341,7 @@ class World:
         if wanted is not None and wanted.generation != self.book.standing().generation:
             self.given_up.add(wanted.swapId)
             self.drivers.pop(wanted.generation, None)
-            protocol.give_up(self.book, wanted.swapId, "its driver failed", self.now)
+            transitions.give_up(self.book, wanted.swapId, "its driver failed", self.now)
 
     def retire_by_hand(self, number: int) -> None:
         """A person names any generation; what cannot be retired is refused."""
@@ -349,7 +353,7 @@ class World:
         # Another person may do the same in between.
         interrupted, self.by_hand = self.by_hand, generation
         try:
-            return protocol.retire_by_hand(self.book, generation, "by hand")
+            return transitions.retire_by_hand(self.book, generation, "by hand")
         finally:
             self.by_hand = interrupted
 
@@ -360,11 +364,11 @@ class World:
         if not under_way:
             return
         build = pick(under_way, number)
-        if protocol.note(self.book, build.entry(Event.STARTING)):
+        if transitions.note(self.book, build.entry(Event.STARTING)):
             return
         ended, event = (self.broken, Event.FAILED) if number % 4 == 3 else (self.finished, Event.PLANNED)
         ended.add(build.swapId)
-        protocol.note(self.book, build.entry(event))
+        transitions.note(self.book, build.entry(event))
 
     def one_driver(self, number: int) -> Iterator[Driver]:
         if self.drivers:
@@ -373,21 +377,21 @@ class World:
     # Bystanders: any process that comes by
 
     def settle(self, number: int = 0) -> None:
-        protocol.settle_due(self.book, self.now)
+        transitions.settle_due(self.book, self.now)
 
     def flip_snapshot(self, number: int = 0) -> None:
-        protocol.flip_snapshot(self.book, self.now, self.rules)
+        transitions.flip_snapshot(self.book, self.now, self.rules)
 
     def retire_silent(self, number: int = 0) -> None:
         ledger, standing = self.book.ledger(), self.book.standing()
-        for generation in swaps.silent_lingerers(ledger, standing, self.now, self.rules, self.seen.get):
-            protocol.try_retire(self.book, generation, "it was not heard of", self.now, self.rules, self.seen.get)
+        for generation in state_machine.silent_lingerers(ledger, standing, self.now, self.rules, self.seen.get):
+            transitions.try_retire(self.book, generation, "it was not heard of", self.now, self.rules, self.seen.get)
 
     def close(self, number: int = 0) -> None:
         ledger = self.book.ledger()
         for generation in ledger.generations:
-            if swaps.is_abandoned(ledger, generation):
-                protocol.close_abandoned(self.book, generation, "removed")
+            if state_machine.is_abandoned(ledger, generation):
+                transitions.close_abandoned(self.book, generation, "removed")
 
     def tick(self, number: int) -> None:
         self.now += timedelta(seconds=SECONDS[number % len(SECONDS)])
@@ -401,8 +405,8 @@ class World:
         entries = list(before.entries)
         for entry in written:
             assert not entries or entry.at > entries[-1].at
-            if entry.event in swaps.SETTLING:
-                assert not [e for e in entries if e.swapId == entry.swapId and e.event in swaps.SETTLING]
+            if entry.event in state_machine.SETTLING:
+                assert not [e for e in entries if e.swapId == entry.swapId and e.event in state_machine.SETTLING]
             check = getattr(self, f"check_{entry.event.lower()}", None)
             if check is not None:
                 check(entries, entry)
@@ -420,9 +424,9 @@ class World:
             assert entry.deadline is None
             return
         assert entry.generation in was_active | built_in(entries) or entry.generation == len(known) + 1
-        if entry.swapId.startswith(swaps.UNDO_PREFIX):
+        if entry.swapId.startswith(state_machine.UNDO_PREFIX):
             assert self.book.row.generation not in snapshots_in(entries)
-            assert swaps.first_swap_id(entry.swapId) == swaps.UNDO_PREFIX + self.flipped[-1]
+            assert state_machine.first_swap_id(entry.swapId) == state_machine.UNDO_PREFIX + self.flipped[-1]
             assert not open_ids(entries)
             self.check_undone(entries, entry)
 
@@ -474,7 +478,7 @@ class World:
         """Replaced and not wanted, and its time is over or a person ends it; or a build that ended before its flip."""
         assert self.book.row.generation != entry.generation
         asked = [e for e in commands(entries) if e.generation == entry.generation]
-        assert asked[-1].swapId in {e.swapId for e in entries if e.event in swaps.SETTLING}
+        assert asked[-1].swapId in {e.swapId for e in entries if e.event in state_machine.SETTLING}
         life = life_of(entries, entry.generation)
         if life is None or life.event is Event.RETIRED:
             assert asked[-1].swapId not in self.flipped
@@ -519,7 +523,7 @@ class World:
         assert now is not None
         assert wanted.deadline is None or now <= wanted.deadline
         flips = [e for e in read if e.event is Event.APPLIED]
-        if flips and not wanted.swapId.startswith((swaps.ROLLBACK_PREFIX, swaps.UNDO_PREFIX)):
+        if flips and not wanted.swapId.startswith((state_machine.ROLLBACK_PREFIX, state_machine.UNDO_PREFIX)):
             assert now >= flips[-1].at + self.rules.dwell
         assert wanted.swapId not in self.book.history.outcomes
         assert wanted.swapId not in self.flipped
@@ -553,7 +557,7 @@ class World:
         if row.flipped:
             active = ledger.requests[row.flipped - 1]
             assert (active.swapId, active.generation) == (self.flipped[-1], row.generation)
-        may = [r for r in ledger.requests if swaps.may_flip(ledger, row, r.swapId, self.now, self.rules)]
+        may = [r for r in ledger.requests if state_machine.may_flip(ledger, row, r.swapId, self.now, self.rules)]
         assert may in ([], [ledger.newest])
         for entry in ledger.outcomes.values():
             is_applied = entry.event is Event.APPLIED
@@ -596,7 +600,10 @@ class World:
         self.check_always()
         ledger, row = self.book.history, self.book.row
         for request in (*ledger.requests, *ledger.builds.values()):
-            assert len([e for e in ledger.entries if e.swapId == request.swapId and e.event in swaps.SETTLING]) == 1
+            assert (
+                len([e for e in ledger.entries if e.swapId == request.swapId and e.event in state_machine.SETTLING])
+                == 1
+            )
         for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks, *self.builds, *self.publications]:
             assert swap_id in ledger.outcomes or not ledger.is_known(swap_id)
         for generation in ledger.generations:
@@ -616,7 +623,7 @@ def crash() -> None:
 
 def must_stop(ledger: Ledger, driver: Driver) -> bool:
     """Its generation ended; also when it was asked for again since, because that is for another driver."""
-    if ledger.is_retired(driver.generation) or swaps.is_abandoned(ledger, driver.generation):
+    if ledger.is_retired(driver.generation) or state_machine.is_abandoned(ledger, driver.generation):
         return True
     own = ledger.find(driver.swap_id)
     ends = [e for e in ledger.entries if e.event is Event.RETIRED and e.generation == driver.generation]
@@ -629,7 +636,7 @@ def generation_for(decision: control.Decision, ledger: Ledger, standing: Standin
         return standing.generation
     if decision.start != "resume":
         return ledger.next_generation
-    found = swaps.find_resumable(ledger, standing, decision.target)
+    found = state_machine.find_resumable(ledger, standing, decision.target)
     if found is None:
         raise InputError("there is nothing to resume")
     return found
@@ -644,7 +651,7 @@ def commands(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
 
 
 def is_build(entry: Entry) -> bool:
-    return entry.swapId.startswith(swaps.BACKFILL_PREFIX)
+    return entry.swapId.startswith(state_machine.BACKFILL_PREFIX)
 
 
 def requested(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
@@ -661,7 +668,7 @@ def built_in(entries: list[Entry]) -> set[int | None]:
 
 
 def open_ids(entries: list[Entry]) -> list[str]:
-    settled = {entry.swapId for entry in entries if entry.event in swaps.SETTLING}
+    settled = {entry.swapId for entry in entries if entry.event in state_machine.SETTLING}
     return [entry.swapId for entry in requested(entries) if entry.swapId not in settled]
 
 

@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from switchyard.accounting import account_for_commands, account_for_records
-from switchyard.drain import run_round
-from switchyard.generations import keep_spec, resolve_spec
+from switchyard.health.accounting import account_for_commands, account_for_records
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import to_json
 from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.swap.control_loop import run_round
+from switchyard.swap.generations import keep_spec, resolve_spec
+from switchyard.swap.history_store import DeltaBook
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, report
 from switchyard.tables.schemas import SCHEMAS
 from tests.topics import Topics

@@ -16,23 +16,23 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.generations import adopt_draft, keep_draft, load_spec, remove_checkpoint
 from switchyard.layout import Layout, Workspace
 from switchyard.object_store import ObjectStore, delta_options, explain_failure, hadoop_conf, to_hadoop
 from switchyard.policies import Target
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import session_conf
-from switchyard.swaps import Standing
-from switchyard.tables import proof, store
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, remove_checkpoint
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Standing
+from switchyard.tables import root_check, store
 from switchyard.tables.folders import Folder
-from switchyard.tables.proof import prove_commits
+from switchyard.tables.reader import Reader
 from switchyard.tables.removal import remove_generation_rows
-from switchyard.tables.vacuum import vacuum_table
-from switchyard.web.reader import Reader
+from switchyard.tables.root_check import prove_commits
+from switchyard.upkeep.vacuum import vacuum_table
 from tests.object_stores import BUCKET, LOGIN, RunningStore, take_versions
 from tests.specs import make_spec
 from tests.unit.test_book import (
@@ -161,7 +161,7 @@ def test_of_four_processes_exactly_one_writes_a_version(bucket: Layout) -> None:
 
 def test_the_proof_passes_here_and_leaves_nothing(bucket: Layout) -> None:
     prove_commits(bucket)
-    assert [info.path for info in Folder.at(bucket.under(proof.PROOFS)).list_all() if info.is_file] == []
+    assert [info.path for info in Folder.at(bucket.under(root_check.PROOFS)).list_all() if info.is_file] == []
 
 
 def test_a_store_that_takes_both_commits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_store_that_takes_both_commits_is_refused(tmp_path: Path, monkeypatch:
             table.update_incremental()
         write_deltalake(table, rows, **options)
 
-    monkeypatch.setattr(proof, "write_deltalake", commit_anyway)
+    monkeypatch.setattr(root_check, "write_deltalake", commit_anyway)
     with pytest.raises(SwitchyardError, match="takes two commits of the same version, so rows would be lost"):
         prove_commits(Layout(str(tmp_path)))
 
@@ -272,7 +272,7 @@ def test_what_the_store_has_against_us_is_one_sentence(
 READ_ALL = """
 from switchyard.layout import Layout
 from switchyard.tables.folders import Folder
-from switchyard.tables.proof import prove_commits
+from switchyard.tables.root_check import prove_commits
 import sys
 layout = Layout(sys.argv[1])
 prove_commits(layout)

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.kafka.demo import produce_demo, produce_records
 from switchyard.kafka.topics import TopicReader
 from tests.topics import Topics

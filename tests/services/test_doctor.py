@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from switchyard import protocol
-from switchyard.commands import Desk
-from switchyard.control import Message
-from switchyard.kafka.client import write_properties
+from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import Layout
 from switchyard.local.doctor import Finding, examine
 from switchyard.settings import Settings
-from switchyard.swaps import Event
+from switchyard.swap import transitions
+from switchyard.swap.commands import Desk
+from switchyard.swap.control import Message
+from switchyard.swap.state_machine import Event
 from tests.topics import Topics
 from tests.waiting import eventually
 
@@ -45,8 +45,8 @@ def activate(settings: Settings, topics: Topics) -> None:
     request = desk.book.ledger().find("first")
     assert request is not None
     for event in (Event.STARTING, Event.READY):
-        protocol.note(desk.book, request.entry(event))
-    assert protocol.try_flip(desk.book, "first", datetime.now(UTC), settings.rules)
+        transitions.note(desk.book, request.entry(event))
+    assert transitions.try_flip(desk.book, "first", datetime.now(UTC), settings.rules)
 
 
 def test_the_active_topics_are_looked_at_and_not_those_of_the_settings(settings: Settings, topics: Topics) -> None:

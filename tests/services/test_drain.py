@@ -23,28 +23,29 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from deltalake import DeltaTable
 
-from switchyard import commands, drain, following, protocol, swaps
-from switchyard.accounting import account_for_commands
-from switchyard.commands import Answer, Desk
-from switchyard.control import parse_message
-from switchyard.drain import Round, run_round
 from switchyard.errors import SwitchyardError
-from switchyard.following import follow, send_swap
-from switchyard.generations import load_spec, remove_checkpoint
-from switchyard.kafka import opening
+from switchyard.health.accounting import account_for_commands
+from switchyard.kafka import clients
 from switchyard.kafka.control_topic import ControlRecord, ControlTopic, control_topic, in_order, publish
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import Layout
+from switchyard.local import swap_client
 from switchyard.local.broker import Broker
+from switchyard.local.swap_client import follow, send_swap
 from switchyard.offsets import Offsets
-from switchyard.planning import Plan
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.stories import describe
 from switchyard.stream.query import kafka_options
-from switchyard.swaps import Event
+from switchyard.swap import commands, control_loop, state_machine, transitions
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.control import parse_message
+from switchyard.swap.control_loop import Round, run_round
+from switchyard.swap.generations import load_spec, remove_checkpoint
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.log_messages import describe
+from switchyard.swap.planning import Plan
+from switchyard.swap.state_machine import Event
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.installation import installation_id
 from switchyard.tables.progress import Progress, report
 from tests.brokers import running_broker
@@ -127,7 +128,9 @@ class Yard:
         """None while a request is open; fails when it was never taken."""
         ledger = self.book.ledger()
         assert ledger.is_known(swap_id), f"{swap_id} was not taken: {ledger.entries}"
-        settled = [entry for entry in ledger.entries if entry.swapId == swap_id and entry.event in swaps.SETTLING]
+        settled = [
+            entry for entry in ledger.entries if entry.swapId == swap_id and entry.event in state_machine.SETTLING
+        ]
         assert len(settled) <= 1, settled
         return settled[0].event if settled else None
 
@@ -162,9 +165,9 @@ class Yard:
         request = book.ledger().find(swap_id)
         assert request is not None
         for event in (Event.STARTING, Event.READY) if is_new else (Event.READY,):
-            protocol.note(book, request.entry(event))
-        assert protocol.try_flip(book, swap_id, now, self.settings.rules)
-        protocol.settle_due(book, now)
+            transitions.note(book, request.entry(event))
+        assert transitions.try_flip(book, swap_id, now, self.settings.rules)
+        transitions.settle_due(book, now)
 
     def activate(self, swap_id: str, **fields: Any) -> int:
         answer = self.take(swap_id, **fields)
@@ -174,7 +177,7 @@ class Yard:
 
     def retire(self, generation: int) -> None:
         now = datetime.now(UTC) + timedelta(hours=1)
-        assert protocol.try_retire(self.book, generation, "", now, self.settings.rules, lambda generation: now)
+        assert transitions.try_retire(self.book, generation, "", now, self.settings.rules, lambda generation: now)
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +309,7 @@ def test_the_control_topic_may_be_on_another_cluster(yard: Yard, control_kafka: 
 def test_a_control_cluster_that_does_not_answer_is_one_sentence_and_changes_nothing(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 1.0)
     yard.round()
     before = yard.versions()
     with pytest.raises(SwitchyardError, match=rf"^cannot read the control topic {yard.control}: .* is the broker up"):
@@ -458,7 +461,7 @@ def test_the_same_again_is_refreshed_and_the_same_id_is_the_same_command(yard: Y
     assert yard.events("bad") == [Event.REJECTED]
     assert done.settled == {first: "REQUESTED", again: "REFRESHED", "mine": "REQUESTED", "bad": "REJECTED"}
     assert later.settled == {"mine": "REQUESTED", "bad": "REJECTED"}
-    assert swaps.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
     assert len(yard.raw()) == 7
     said = [row["msg"] for row in store.read_rows(yard.layout, "logs")]
     assert said.count("the id mine came again and is under way already: nothing is done") == 2
@@ -469,7 +472,7 @@ def test_between_rounds_nothing_is_lost_and_what_failed_may_be_asked_for_again(y
     yard.activate("first")
     first = yard.send({"joinType": "inner"})
     yard.round()
-    protocol.give_up(yard.book, first, "it broke", datetime.now(UTC))
+    transitions.give_up(yard.book, first, "it broke", datetime.now(UTC))
     second = yard.send({"joinType": "inner"})
     back = yard.send({"joinType": "left"})
     third = yard.send({"joinType": "inner"})
@@ -488,7 +491,7 @@ def test_an_id_that_names_the_place_of_another_message_does_not_swallow_it(yard:
     own = yard.send({"joinType": "asof", "id": f"{yard.control}-0-1"})
     yard.round()
     assert (yard.outcome(taking), yard.outcome(own)) == (Event.REJECTED, None)
-    assert swaps.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
 
 
 # Messages that must not stop the next one
@@ -535,7 +538,7 @@ def test_a_message_of_a_new_control_topic_may_be_older_than_one_of_the_old(yard:
     recreate(yard)
     yard.send({"joinType": "asof"}, ts_ms=FIRST_MS)
     yard.round()
-    assert swaps.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
 
 
 def test_a_message_of_another_age_of_the_world_does_not_stop_the_next(yard: Yard) -> None:
@@ -547,7 +550,10 @@ def test_a_message_of_another_age_of_the_world_does_not_stop_the_next(yard: Yard
     yard.send({"joinType": "asof"})
     yard.round()
     assert len(yard.raw()) == 2
-    assert swaps.desired(yard.book.ledger(), yard.book.standing()) in (yard.target("asof"), yard.target("inner"))
+    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) in (
+        yard.target("asof"),
+        yard.target("inner"),
+    )
 
 
 def send_with_header(yard: Yard, values: list[bytes], name: bytes) -> None:
@@ -574,7 +580,7 @@ def test_a_header_whose_name_is_no_text_does_not_stop_the_next_message(yard: Yar
     send_with_header(yard, [b'{"joinType": "inner"}', *[b'{"joinType": "left"}'] * 9], b"\xff\xfe")
     yard.send({"joinType": "asof"})
     yard.round()
-    assert swaps.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
 
 
 def test_who_asked_is_told_by_our_own_key_only(yard: Yard) -> None:
@@ -597,7 +603,7 @@ def test_a_message_of_a_transaction_is_taken_when_it_is_committed(yard: Yard) ->
         assert yard.round().settled == {}
         (producer.commit_transaction if is_kept else producer.abort_transaction)(20)
     eventually(lambda: yard.round().settled, 20)
-    assert swaps.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
     assert [offset for _, offset, _ in yard.raw()] == [2]
 
 
@@ -641,14 +647,14 @@ def test_a_boot_is_superseded_by_a_message_before_its_flip(yard: Yard) -> None:
 
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "keep_record": (drain, "keep_record"),
+    "keep_record": (control_loop, "keep_record"),
     "take_value": (Desk, "take_value"),
     "append": (DeltaBook, "append"),
     "adopt_draft": (commands, "adopt_draft"),
-    "settle_due": (protocol, "settle_due"),
+    "settle_due": (transitions, "settle_due"),
     "commit": (ControlTopic, "commit"),
     "commit_ends": (ControlTopic, "commit_ends"),
-    "keep_up": (drain, "keep_up"),
+    "keep_up": (control_loop, "keep_up"),
     "next_run": (Desk, "next_run"),
 }
 BEFORE_THE_REQUEST = {"keep_record:after", "append:before"}
@@ -963,7 +969,7 @@ def test_small_batches_and_long_swaps_do_not_spoil_an_estimate(yard: Yard) -> No
 # Deadlines
 
 
-def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[swaps.Request, timedelta, timedelta]:
+def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[state_machine.Request, timedelta, timedelta]:
     """Takes a message; returns its request, and the least and the most time that it was given."""
     before = datetime.now(UTC)
     taken = yard.roll_back(swap_id) if fields == {"back": True} else yard.take(swap_id, **fields)
@@ -973,7 +979,7 @@ def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[swaps.Request, 
     return request, request.deadline - datetime.now(UTC), request.deadline - before
 
 
-def requested(yard: Yard, swap_id: str) -> swaps.Entry:
+def requested(yard: Yard, swap_id: str) -> state_machine.Entry:
     (entry,) = [e for e in yard.book.ledger().entries if (e.swapId, e.event) == (swap_id, Event.REQUESTED)]
     return entry
 
@@ -1119,7 +1125,7 @@ def test_a_swap_is_followed_to_its_outcome(yard: Yard) -> None:
         again = follow(yard.settings, send_swap(yard.settings, {"joinType": "asof"}, "mine"), told.append)
         assert again | {"seconds": 0} == applied | {"seconds": 0}
     asked = {entry.requestedBy for entry in yard.book.ledger().entries if entry.swapId == "mine"}
-    assert asked == {following.requester()}
+    assert asked == {swap_client.requester()}
 
 
 def test_who_follows_a_superseded_swap_is_told_by_which(yard: Yard) -> None:
@@ -1160,7 +1166,7 @@ def rounds_after(yard: Yard, may_begin: Callable[[], bool]) -> Iterator[None]:
 
 
 def test_a_message_that_nobody_takes_is_told_after_a_while(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(swap_client, "PATIENCE_SECONDS", 0.5)
     sent = send_swap(yard.settings, {"joinType": "inner"}, None)
     with pytest.raises(SwitchyardError, match=f"{sent} was not taken within 0.5 s: is the DAG switchyard_control"):
         follow(yard.settings, sent, lambda line: None)

@@ -19,9 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from switchyard import protocol
 from switchyard.layout import PROJECT
-from switchyard.stream import changes, runner, session
+from switchyard.stream import runner, session
+from switchyard.swap import transitions
+from switchyard.tables import joined_changes
 from switchyard.tables.writer import TableWriter
 
 FIRST_BATCH = 1
@@ -93,8 +94,8 @@ def get_stuck(collect: Callable[..., Any]) -> Callable[..., Any]:
 if place == "loud":
     session.LOGGING = Path(moment)
 runner.collect_if_it_fits = get_stuck(runner.collect_if_it_fits)
-changes.user_rows = leak_values(changes.user_rows)
-protocol.try_flip = crash_after_flip(protocol.try_flip)
+joined_changes.user_rows = leak_values(joined_changes.user_rows)
+transitions.try_flip = crash_after_flip(transitions.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
 runner.report = crash_in_report(runner.report)
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from switchyard.commands import Answer, Desk
-from switchyard.control import Message
-from switchyard.kafka.client import write_properties
+from switchyard.drivers import sessions
+from switchyard.drivers.java import find_java
+from switchyard.drivers.jobs import job_conf
+from switchyard.drivers.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
+from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT, Layout
-from switchyard.local import sessions
-from switchyard.local.java import find_java
-from switchyard.local.jobs import job_conf
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
-from switchyard.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.control import Message
 from switchyard.tables.progress import newest_progress
 from tests.topics import Topics
 

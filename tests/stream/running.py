@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from switchyard.generations import keep_spec, resolve_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.policies import Target
@@ -16,6 +15,7 @@ from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import Audit, audit_at_newest
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
+from switchyard.swap.generations import keep_spec, resolve_spec
 from switchyard.tables.writer import claim_attempt
 from tests.topics import Topics
 

@@ -16,29 +16,29 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from switchyard import protocol
-from switchyard.backfills import BackfillDesk, build_id, explain_end, require_snapshot
-from switchyard.commands import Answer, Desk
-from switchyard.control import Message
 from switchyard.errors import FencedError, InputError
-from switchyard.forget import Outcome, forget_user
-from switchyard.generations import load_spec, spec_for_driver
-from switchyard.health import CHECKS, Level
-from switchyard.inspection import inspect
+from switchyard.health.checks import CHECKS, Level
+from switchyard.health.inputs import inspect
+from switchyard.health.status_report import describe_status
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
-from switchyard.overview import describe_status
 from switchyard.settings import Settings
 from switchyard.stream import backfill
 from switchyard.stream.audit import audit_at_newest
 from switchyard.stream.backfill import run_backfill
-from switchyard.swaps import Entry, Event
+from switchyard.swap import transitions
+from switchyard.swap.backfills import BackfillDesk, build_id, explain_end, require_snapshot
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.control import Message
+from switchyard.swap.generations import load_spec, spec_for_driver
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.reconcile import SNAPSHOT_TIME, keep_up, report_snapshot
+from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
-from switchyard.tables.names import newest_rows
 from switchyard.tables.progress import newest_progress
+from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import TableWriter
-from switchyard.upkeep import SNAPSHOT_TIME, keep_up, report_snapshot
+from switchyard.upkeep.forget import Outcome, forget_user
 from tests.events import FIRST_MS, draw_events
 from tests.stream.running import Stream
 from tests.topics import Topics
@@ -348,9 +348,9 @@ def stream_takes_over(settings: Settings, swap_id: str) -> None:
     request = book.ledger().find(swap_id)
     assert request is not None
     for event in (Event.STARTING, Event.READY):
-        protocol.note(book, request.entry(event))
-    assert protocol.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
-    protocol.settle_due(book, datetime.now(UTC))
+        transitions.note(book, request.entry(event))
+    assert transitions.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
+    transitions.settle_due(book, datetime.now(UTC))
 
 
 def test_a_published_snapshot_is_healthy_without_a_driver_and_a_rollback_goes_both_ways(

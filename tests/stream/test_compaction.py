@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.stream import runner
 from switchyard.stream.compaction import compact_tables, sort_key
+from switchyard.swap.history_store import DeltaBook
 from switchyard.tables import merging, store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.compaction import count_overlaps, list_files
 from tests.events import draw_events
 from tests.second_oracle import join_with_duckdb, read_joined
@@ -29,10 +29,10 @@ def rows_of(layout: Layout) -> dict[str, list[str]]:
 
 def ask_for_it(stream: Stream) -> None:
     """Its request, as the history would have it: maintenance looks there for generations."""
-    from switchyard import protocol
+    from switchyard.swap import transitions
 
     spec = stream.spec
-    protocol.request(
+    transitions.request(
         DeltaBook(stream.settings.layout),
         "first",
         choose=lambda ledger, standing: (spec.generation, spec.target, spec.start),

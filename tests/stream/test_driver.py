@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.commands import Answer, Desk
-from switchyard.control import Message
-from switchyard.generations import load_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.local.loopback import pick_free_port
 from switchyard.settings import Settings
 from switchyard.stream.lifecycle import End, run_generation
 from switchyard.stream.session import METRICS_PATH
-from switchyard.swaps import Event
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.control import Message
+from switchyard.swap.generations import load_spec
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.reconcile import keep_up, retire_now
+from switchyard.swap.state_machine import Event
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
-from switchyard.upkeep import keep_up, retire_now
 from tests.events import FIRST_MS, draw_events
 from tests.spark_metrics import SPARK_METRICS
 from tests.stream.driver import FENCED, KILLED, STOPPED, ask, assert_clean, running_driver

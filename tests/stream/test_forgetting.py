@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest, record_audit
-from switchyard.stream.changes import BATCH_SCHEMA
-from switchyard.stream.forgetting import REASON, skip_forgotten
 from switchyard.stream.forgotten_frames import skip_forgotten_rows
 from switchyard.stream.gate import examine
 from switchyard.tables import store
+from switchyard.tables.forgetting import REASON, skip_forgotten
 from switchyard.tables.forgotten import add_mark, read_marks
-from switchyard.tables.names import newest_rows
+from switchyard.tables.joined_changes import BATCH_SCHEMA
+from switchyard.tables.stable_names import newest_rows
 from tests.events import FIRST_MS, draw_events
 from tests.model import sort_rows
 from tests.second_oracle import join_with_duckdb, read_joined

@@ -18,10 +18,10 @@ from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.stream.audit import compare_rows
-from switchyard.stream.changes import ROW_SCHEMA
 from switchyard.stream.gate import Verdict, examine, read_again
 from switchyard.tables import store
 from switchyard.tables.forgotten import read_marks
+from switchyard.tables.joined_changes import ROW_SCHEMA
 from switchyard.tables.progress import newest_progress, report_again
 from tests.events import FIRST_MS, draw_events
 from tests.stream.running import Stream

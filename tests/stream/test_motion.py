@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.stream import motion
-from switchyard.stream.motion import BUSY_SHARE, Motion
+from switchyard.stream import stall
 from switchyard.stream.runner import BatchRunner
+from switchyard.stream.stall import BUSY_SHARE, Motion
 from tests.specs import make_spec
 from tests.waiting import eventually
 
@@ -27,7 +27,7 @@ WORKING = "concat(hash(id), if(id % 100000 = 0, java_method('java.lang.Thread', 
 
 @pytest.fixture
 def runner(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> BatchRunner:
-    monkeypatch.setattr(motion, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(stall, "QUIET_SECONDS", 0.0)
     runner = BatchRunner(Settings(root=layout.root), make_spec(1, Target("users", "accounts", "left")), 1)
     runner.broker_ends = {"users": {0: 7}}
     return runner

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from switchyard.drivers.jobs import run_job
 from switchyard.layout import Layout
-from switchyard.local.jobs import run_job
 from switchyard.settings import Settings
 from switchyard.tables.folders import Folder
 from switchyard.tables.progress import newest_progress

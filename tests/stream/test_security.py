@@ -24,19 +24,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from switchyard.accounting import account_for_commands, account_for_records
-from switchyard.backfills import BackfillDesk, build_id
-from switchyard.cli import main
-from switchyard.commands import Desk
-from switchyard.drain import run_round, telling_failures
+from switchyard.cli.main import main
+from switchyard.drivers.submission import backfill_arguments
 from switchyard.errors import AccessError, InputError, SwitchyardError
-from switchyard.kafka import opening
-from switchyard.kafka.client import client_properties, to_java, write_properties
+from switchyard.health.accounting import account_for_commands, account_for_records
+from switchyard.kafka import clients
+from switchyard.kafka.client_settings import client_properties, to_java, write_properties
 from switchyard.kafka.control_topic import ControlRecord, control_topic, publish
 from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.new_records import assign_new, poll_newest
 from switchyard.kafka.probe import probe_gaps
 from switchyard.kafka.topics import TopicReader
-from switchyard.kafka.watching import assign_new, poll_newest
 from switchyard.layout import PROJECT, Layout
 from switchyard.local.doctor import examine
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
@@ -44,11 +42,13 @@ from switchyard.offsets import Gap
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import kafka_options
 from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
-from switchyard.submission import backfill_arguments
-from switchyard.swaps import Event
-from switchyard.tables.book import DeltaBook
+from switchyard.swap.backfills import BackfillDesk, build_id
+from switchyard.swap.commands import Desk
+from switchyard.swap.control_loop import run_round, telling_failures
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Event
 from switchyard.tables.installation import installation_id
-from switchyard.tables.names import newest_rows
+from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.status import read_status
 from tests.events import draw_events
 from tests.stream.driver import Driver, running_driver
@@ -66,7 +66,7 @@ from tests.waiting import eventually
 
 BACKFILL = PROJECT / "jobs" / "backfill_generation.py"
 NAMES = ("PLAIN", "PLAIN by JAAS", "SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-512 by JAAS", "OAUTHBEARER", "SSL")
-REFUSED = {"OAUTHBEARER": opening.NO_TOKEN, "SSL": opening.CLIENT_REFUSED}
+REFUSED = {"OAUTHBEARER": clients.NO_TOKEN, "SSL": clients.CLIENT_REFUSED}
 MISSING = {"OAUTHBEARER": "sasl.oauthbearer.client.secret"}
 each_login = pytest.mark.parametrize("name", NAMES)
 
@@ -130,7 +130,7 @@ def test_a_wrong_secret_is_one_sentence_without_it(
     kafka = client_properties(secured.logins[name].wrong)
     with pytest.raises(AccessError) as refused:
         WAYS[way](kafka)
-    assert str(refused.value) == REFUSED.get(name, opening.LOGIN_REFUSED)
+    assert str(refused.value) == REFUSED.get(name, clients.LOGIN_REFUSED)
     assert CANARY not in caplog.text
 
 
@@ -140,7 +140,7 @@ def test_a_missing_secret_is_one_sentence_that_names_it(secured: Secured, name: 
     if name == "SSL":
         with pytest.raises(AccessError) as refused:
             ask_for_topics(client_properties(given))
-        assert str(refused.value) == opening.CLIENT_REFUSED
+        assert str(refused.value) == clients.CLIENT_REFUSED
         return
     with pytest.raises(
         InputError,
@@ -154,12 +154,12 @@ def test_a_claim_that_the_token_lacks(secured: Secured, claim: str) -> None:
     login = secured.logins["OAUTHBEARER"].right | {"sasl.oauthbearer.sub.claim.name": claim}
     with pytest.raises(AccessError) as refused:
         ask_for_topics(login)
-    assert str(refused.value) == opening.NO_CLAIM
+    assert str(refused.value) == clients.NO_CLAIM
 
 
 @pytest.mark.parametrize(
     ("listener", "sentence"),
-    [("EXPIRED", opening.EXPIRED), ("STRANGE", opening.UNTRUSTED), ("PLAINTEXT", opening.NO_TLS)],
+    [("EXPIRED", clients.EXPIRED), ("STRANGE", clients.UNTRUSTED), ("PLAINTEXT", clients.NO_TLS)],
 )
 def test_a_broker_that_cannot_be_trusted(secured: Secured, listener: str, sentence: str) -> None:
     with pytest.raises(AccessError) as refused:
@@ -171,17 +171,17 @@ def test_a_certificate_for_another_name(secured: Secured) -> None:
     """127.1 is this machine too, but not what is written in the certificate."""
     with pytest.raises(AccessError) as refused:
         ask_for_topics(secured.logins["PLAIN"].right | {"bootstrap.servers": f"127.1:{secured.ports['SASL']}"})
-    assert str(refused.value) == opening.OTHER_NAME
+    assert str(refused.value) == clients.OTHER_NAME
 
 
 def test_a_login_that_the_broker_does_not_offer(secured: Secured) -> None:
     with pytest.raises(AccessError) as refused:
         ask_for_topics(secured.logins["PLAIN"].right | secured.at("OAUTH"))
-    assert str(refused.value) == opening.NO_MECHANISM
+    assert str(refused.value) == clients.NO_MECHANISM
 
 
 def test_nobody_there_is_not_a_refusal(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 1.0)
     with pytest.raises(SwitchyardError, match="is the broker up") as away:
         ask_for_topics(secured.logins["PLAIN"].right | {"bootstrap.servers": "127.0.0.1:1"})
     assert not isinstance(away.value, AccessError)
@@ -460,7 +460,7 @@ def test_the_secret_of_a_driver_is_in_its_properties_file_only(
         assert found.is_clean, found
         assert "tombstones" in found.text, "it was to ask the broker"
         refused = client_properties(login.right | {"sasl.oauthbearer.sub.claim.name": "nobody"})
-        with pytest.raises(AccessError, match=opening.NO_CLAIM[:40]):
+        with pytest.raises(AccessError, match=clients.NO_CLAIM[:40]):
             account_for_records(chosen, refused)
         driver.ask_to_stop()
         assert driver.wait() == 128 + signal.SIGTERM
@@ -472,7 +472,7 @@ def test_the_secret_of_a_driver_is_in_its_properties_file_only(
     wrong = SecuredTopics(secured.broker.bootstrap, *ALLOWED, secured.logins["SCRAM-SHA-512 by JAAS"].wrong)
     with running_driver(chosen, wrong, tmp_path, crash=loud) as driver:
         assert driver.wait() == 1
-    assert opening.LOGIN_REFUSED in driver.tail()
+    assert clients.LOGIN_REFUSED in driver.tail()
     assert find_canary(tmp_path) == [str(tmp_path / "kafka.properties")]
 
 
@@ -511,8 +511,8 @@ def test_the_bell_and_the_tasks_use_the_connection(
     monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "switchyard-team-b.")
     from airflow.sdk._shared.secrets_masker import redact
 
-    from switchyard.airflow.bell_stream import open_bell
     from switchyard.airflow.connection import read_control_kafka, read_kafka
+    from switchyard.airflow.control_trigger import open_bell
 
     assert read_kafka() == kafka | {"group.id": "switchyard"}
     assert read_control_kafka() == read_kafka(), "without kafka_control the control topic is where the data is"
@@ -590,7 +590,7 @@ def test_the_command_line_says_that_it_was_refused(
 ) -> None:
     assert main(arguments) == 1
     said = capsys.readouterr()
-    assert said.err == f"switchyard: {opening.LOGIN_REFUSED}\n"
+    assert said.err == f"switchyard: {clients.LOGIN_REFUSED}\n"
     assert find_canary(tmp_path) == [str(tmp_path / "login.properties")]
 
 
@@ -616,8 +616,8 @@ def bad_claim(secured: Secured) -> dict[str, str]:
         (bad_jaas, "the Kafka setting sasl.jaas.config cannot be read: it must be of the form"),
         (bad_extension, "the Kafka setting sasl.oauthbearer.extensions.pool-id must end with a name of letters only"),
         (bad_extension_value, "the Kafka setting sasl.oauthbearer.extensions.pool must have a value of ASCII"),
-        (bad_claim, opening.NO_CLAIM),
-        (wrong, opening.LOGIN_REFUSED),
+        (bad_claim, clients.NO_CLAIM),
+        (wrong, clients.LOGIN_REFUSED),
     ],
     indirect=["command"],
 )

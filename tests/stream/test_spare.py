@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.kafka.client import write_properties
+from switchyard.drivers.detached_process import KeptProcess, start_kept
+from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.java import find_java
+from switchyard.drivers.jobs import submit_command
+from switchyard.drivers.running import list_drivers, list_spares, stop_drivers
+from switchyard.drivers.spare_claim import take_spare
+from switchyard.drivers.spares import Order
+from switchyard.drivers.submission import GenerationRequest, submit_environment
+from switchyard.kafka.client_settings import write_properties
 from switchyard.layout import PROJECT, Layout
-from switchyard.local.drivers import list_drivers, list_spares, stop_drivers
-from switchyard.local.hand_over import HandOver
-from switchyard.local.java import find_java
-from switchyard.local.jobs import submit_command
-from switchyard.local.kept_process import KeptProcess, start_kept
-from switchyard.local.taking import take_spare
 from switchyard.settings import Settings
-from switchyard.spares import Order
 from switchyard.stream import rehearsal
-from switchyard.submission import GenerationRequest, submit_environment
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from tests.events import draw_events

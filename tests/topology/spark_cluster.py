@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
+from switchyard.drivers.java import find_java
 from switchyard.layout import PROJECT
 from switchyard.local import loopback
-from switchyard.local.java import find_java
 from tests.waiting import eventually
 
 # Room for four drivers with an executor on each worker: two during a swap, a spare, and an audit. They are not used up.

@@ -15,12 +15,12 @@ from urllib.error import HTTPError
 
 import psycopg2
 
+from switchyard.drivers.running import list_drivers, list_spares
 from switchyard.kafka.control_topic import publish
 from switchyard.layout import Layout
-from switchyard.local.drivers import list_drivers, list_spares
-from switchyard.swaps import Event
+from switchyard.swap.state_machine import Event
 from switchyard.tables import store
-from switchyard.tables.names import newest_rows
+from switchyard.tables.stable_names import newest_rows
 from tests import model
 from tests.integration.conftest import DAG_ID
 from tests.integration.traffic import Traffic

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from switchyard import protocol
-from switchyard.backfills import BackfillDesk, parse_wish, settle_build
-from switchyard.control import check_id
 from switchyard.errors import FencedError, InputError
-from switchyard.generations import keep_spec
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.stories import describe, open_book
-from switchyard.swaps import Event, Request, Standing
+from switchyard.swap import transitions
+from switchyard.swap.backfills import BackfillDesk, parse_wish, settle_build
+from switchyard.swap.control import check_id
+from switchyard.swap.generations import keep_spec
+from switchyard.swap.log_messages import describe, open_book
+from switchyard.swap.state_machine import Event, Request, Standing
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, bulk_rate, report
 from switchyard.tables.removal import generation_files
@@ -65,7 +65,7 @@ def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: La
     settings, book = Settings(root=layout.root), open_book(layout)
 
     def order() -> int:
-        return protocol.order_build(
+        return transitions.order_build(
             book,
             "backfill-a",
             choose=lambda ledger, standing: DEFAULTS,
@@ -85,13 +85,15 @@ def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: La
     ]
     assert (book.ledger().requests, book.ledger().next_generation) == ((), 2)
     with pytest.raises(ValueError, match="not the id of a build"):
-        protocol.order_build(book, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail="")
+        transitions.order_build(
+            book, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail=""
+        )
 
 
 def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Path]]:
     """A build whose job has started: users are committed, accounts are only written."""
     layout, book = settings.layout, open_book(settings.layout)
-    build = protocol.order_build(
+    build = transitions.order_build(
         book,
         swap_id,
         choose=lambda ledger, standing: DEFAULTS,
@@ -99,7 +101,7 @@ def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Pa
         requested_by="test",
         detail="",
     )
-    protocol.note(book, build.entry(Event.STARTING))
+    transitions.note(book, build.entry(Event.STARTING))
     attempt = claim_attempt(layout, build.generation)
     places = []
     for name in ("users", "accounts"):
@@ -143,7 +145,7 @@ def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_ar
     keep_spec(layout, make_spec(build.generation, DEFAULTS))
     settle_build(settings, book, build, Event.PLANNED, "built")
     later = datetime.now(UTC) + timedelta(days=30)
-    assert protocol.try_remove(book, build.generation, later, timedelta(days=7))
+    assert transitions.try_remove(book, build.generation, later, timedelta(days=7))
     with TopicReader({"bootstrap.servers": "127.0.0.1:1"}) as reader:
         refused = BackfillDesk(settings, reader).publish(build.generation, "publish-a", "test").outcome
     assert refused is not None

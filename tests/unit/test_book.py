@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from switchyard import protocol, swaps
 from switchyard.layout import Layout
 from switchyard.policies import Rules, Target
 from switchyard.privacy import mask_emails
-from switchyard.swaps import Entry, Event, Ledger, Standing
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 
@@ -29,24 +29,24 @@ RULES = Rules()
 LEFT, INNER = Target("users", "accounts", "left"), Target("users", "accounts", "inner")
 
 
-def ask(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> swaps.Request:
+def ask(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
     def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         return ledger.next_generation, target, "latest"
 
-    return protocol.request(book, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
+    return transitions.request(book, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
 
 
-def make_ready(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> swaps.Request:
+def make_ready(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
     request = ask(book, swap_id, target, now)
-    protocol.note(book, request.entry(Event.STARTING))
-    protocol.note(book, request.entry(Event.READY))
+    transitions.note(book, request.entry(Event.STARTING))
+    transitions.note(book, request.entry(Event.READY))
     return request
 
 
-def apply(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> swaps.Request:
+def apply(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
     request = make_ready(book, swap_id, target, now)
-    assert protocol.try_flip(book, swap_id, now, RULES)
-    protocol.settle_due(book, now)
+    assert transitions.try_flip(book, swap_id, now, RULES)
+    transitions.settle_due(book, now)
     return request
 
 
@@ -109,7 +109,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
     book = DeltaBook(layout)
     apply(book, "s-1")
     before, files = book.standing(), DeltaTable(layout.table("status")).file_uris()
-    assert book.change(lambda standing: swaps.bar(standing, 9)) == replace(before, barred=9)
+    assert book.change(lambda standing: state_machine.bar(standing, 9)) == replace(before, barred=9)
     assert book.standing() == replace(before, barred=9)
     assert DeltaTable(layout.table("status")).file_uris() == files
     assert len(store.read_rows(layout, "status")) == 1
@@ -118,7 +118,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
 def test_a_mark_comes_before_any_row(layout: Layout) -> None:
     book = DeltaBook(layout)
     ask(book, "s-1")
-    book.change(lambda standing: swaps.bar(standing, 1))
+    book.change(lambda standing: state_machine.bar(standing, 1))
     assert book.standing() == Standing(barred=1)
     assert read_status(layout) is None
 
@@ -136,14 +136,14 @@ def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
 
     book = DeltaBook(layout)
     with pytest.raises(ValueError, match="no"):
-        protocol.request(book, "s-1", choose=refuse, requested_by="test", now=NOW, rules=RULES)
+        transitions.request(book, "s-1", choose=refuse, requested_by="test", now=NOW, rules=RULES)
     assert book.ledger() == Ledger()
 
 
 def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
     book = DeltaBook(layout)
     apply(book, "s-1")
-    book.change(lambda standing: swaps.bar(standing, 4))
+    book.change(lambda standing: state_machine.bar(standing, 4))
     table = DeltaTable(layout.table("status"))
     table.create_checkpoint()
     assert DeltaBook(layout).standing() == book.standing()
@@ -176,10 +176,10 @@ def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None
     def decide(standing: Standing) -> Standing | None:
         asked.append(standing.barred)
         if len(asked) == 1:
-            other.change(lambda its: swaps.bar(its, 1))
+            other.change(lambda its: state_machine.bar(its, 1))
         ledger = book.ledger()
-        is_allowed = swaps.may_flip(ledger, standing, "s-1", NOW, RULES)
-        return swaps.flip(standing, ledger.requests[0], NOW) if is_allowed else None
+        is_allowed = state_machine.may_flip(ledger, standing, "s-1", NOW, RULES)
+        return state_machine.flip(standing, ledger.requests[0], NOW) if is_allowed else None
 
     assert book.change(decide) is None
     assert asked == [0, 1]
@@ -239,18 +239,18 @@ def test_numbers_are_given_once_and_kept(layout: Layout) -> None:
 
 def test_an_id_that_was_refused_is_no_request(layout: Layout) -> None:
     book = DeltaBook(layout)
-    protocol.note(book, Entry("s-1", Event.REJECTED))
-    with pytest.raises(protocol.Retry, match="s-1 is known, but not as a request"):
+    transitions.note(book, Entry("s-1", Event.REJECTED))
+    with pytest.raises(transitions.Retry, match="s-1 is known, but not as a request"):
         ask(book, "s-1")
-    assert swaps.next_swap_id(book.ledger(), "s-1") == "s-1~2"
+    assert state_machine.next_swap_id(book.ledger(), "s-1") == "s-1~2"
     assert ask(book, "s-1~2").number == 1
 
 
 def test_a_swap_has_one_outcome(layout: Layout) -> None:
     book = DeltaBook(layout)
     request = ask(book, "s-1")
-    assert protocol.note(book, request.entry(Event.FAILED))
-    assert not protocol.note(book, request.entry(Event.APPLIED))
+    assert transitions.note(book, request.entry(Event.FAILED))
+    assert not transitions.note(book, request.entry(Event.APPLIED))
     assert book.ledger().outcomes["s-1"].event is Event.FAILED
 
 
@@ -288,12 +288,12 @@ def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: 
             make_ready(book, f"s-{number}", now=now)
         barrier.wait(60)
         if is_flip:
-            won.append(protocol.try_flip(book, f"s-{number}", now, RULES))
+            won.append(transitions.try_flip(book, f"s-{number}", now, RULES))
         else:
-            won.append(book.change(partial(swaps.bar, number=number)) is not None)
+            won.append(book.change(partial(state_machine.bar, number=number)) is not None)
         barrier.wait(60)
         if is_flip:
-            protocol.settle_due(book, now)
+            transitions.settle_due(book, now)
     said.put((is_flip, won))
 
 
@@ -311,16 +311,16 @@ def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout
     """The one that gave it up is interrupted between the bar and the outcome."""
     book = DeltaBook(layout)
     make_ready(book, "first")
-    assert protocol.try_flip(book, "first", NOW, RULES)
-    protocol.settle_due(book, NOW)
+    assert transitions.try_flip(book, "first", NOW, RULES)
+    transitions.settle_due(book, NOW)
     broken = ask(book, "second", INNER)
-    book.change(partial(swaps.bar, number=broken.number, reason="it broke for ann@example.org"))
-    protocol.refresh(book, NOW)
-    protocol.settle_due(DeltaBook(layout), NOW)
+    book.change(partial(state_machine.bar, number=broken.number, reason="it broke for ann@example.org"))
+    transitions.refresh(book, NOW)
+    transitions.settle_due(DeltaBook(layout), NOW)
     outcome = book.ledger().outcomes["second"]
     assert (outcome.event, outcome.detail) == (Event.FAILED, mask_emails("it broke for ann@example.org"))
     late = ask(book, "third", INNER)
-    protocol.settle_due(DeltaBook(layout), NOW + timedelta(seconds=121))
+    transitions.settle_due(DeltaBook(layout), NOW + timedelta(seconds=121))
     assert book.ledger().outcomes["third"].detail.startswith("not ready by its deadline")
     assert book.standing().barred == late.number
     assert book.standing().barred_because == ""
@@ -335,6 +335,6 @@ def test_a_history_of_an_earlier_version_gets_the_new_columns(layout: Layout) ->
     }
     write_deltalake(layout.table("swap_history"), pa.Table.from_pylist([row], schema=old))
     book = DeltaBook(layout)
-    assert protocol.note(book, Entry("old", Event.FAILED, 1, detail="given up"))
+    assert transitions.note(book, Entry("old", Event.FAILED, 1, detail="given up"))
     again = DeltaBook(layout).ledger()
     assert [(entry.event, entry.deadline) for entry in again.entries] == [(Event.REQUESTED, None), (Event.FAILED, None)]

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.drivers import processes, sessions
 from switchyard.errors import SwitchyardError
-from switchyard.local import broker_config, loopback, processes, sessions
+from switchyard.local import broker_config, loopback
 from switchyard.local.broker import Broker
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.local import class_archive, jars
+from switchyard.drivers import class_archive, jars
 
 
 @pytest.fixture

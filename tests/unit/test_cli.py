@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli import _last_error, build_parser, main
+from switchyard.cli.main import _last_error, build_parser, main
+from switchyard.drivers.supervisor_state import supervisor_arguments
 from switchyard.layout import Layout
-from switchyard.local.state import supervisor_arguments
 from switchyard.local.up import wants_demo
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Entry, Event, Standing
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Entry, Event, Standing
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.progress import Progress, report
 
 
@@ -225,7 +225,7 @@ def test_follow_shows_the_last_rows_and_then_only_new_ones(
 
     for second in range(6):
         add_line(second)
-    monkeypatch.setattr("switchyard.cli.time.sleep", wait)
+    monkeypatch.setattr("switchyard.cli.main.time.sleep", wait)
     assert main(["logs", "--limit", "2", "--follow"]) == 130
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["4", "5", "20"]
 

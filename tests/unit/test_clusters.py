@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.clusters import elsewhere_environment, find_exit_code, to_local
+from switchyard.drivers.clusters import elsewhere_environment, find_exit_code, to_local
 
 
 @pytest.mark.parametrize(

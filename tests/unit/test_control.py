@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.control import (
+from switchyard.errors import InputError
+from switchyard.policies import Policy, Target
+from switchyard.swap.control import (
     MOST_BYTES,
     MOST_DEADLINE_SECONDS,
     Decision,
@@ -23,8 +25,6 @@ from switchyard.control import (
     parse_message,
     read_id,
 )
-from switchyard.errors import InputError
-from switchyard.policies import Policy, Target
 from switchyard.validation import parse_moment
 
 ACTIVE = Target("users", "accounts", "left")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli import build_parser
+from switchyard.cli.main import build_parser
 from switchyard.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.drivers import java
+from switchyard.drivers.processes import boot_id
+from switchyard.drivers.supervisor_state import State, supervisor_arguments, write_state
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
-from switchyard.local import doctor, java, loopback
+from switchyard.local import doctor, loopback
 from switchyard.local.doctor import Finding, _answers, describe_jars, examine, judge_airflow
-from switchyard.local.processes import boot_id
-from switchyard.local.state import State, supervisor_arguments, write_state
 from switchyard.settings import Settings
 from switchyard.tables.logs import tell
 from tests.unit.test_spares import stand_in

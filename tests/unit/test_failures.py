@@ -13,9 +13,9 @@ from switchyard.airflow.generation_tasks import is_killed
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import describe_missing
 from switchyard.policies import Rules
+from switchyard.stream.clock_jumps import JumpWatch
 from switchyard.stream.failures import DETAILS, explain_failure, explain_text, insist, is_disk_full
-from switchyard.stream.jumps import JumpWatch
-from switchyard.swaps import Entry, Event, Ledger, is_dwelling
+from switchyard.swap.state_machine import Entry, Event, Ledger, is_dwelling
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

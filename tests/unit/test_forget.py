@@ -10,24 +10,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from switchyard import forget, protocol
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.errors import FencedError, InputError
-from switchyard.forget import CUT_OFF, DONE, SILENT, UNKNOWN
-from switchyard.generations import keep_spec
 from switchyard.layout import Layout
 from switchyard.policies import Rules
 from switchyard.settings import Settings
-from switchyard.stream import changes
-from switchyard.stream.changes import BATCH_SCHEMA
-from switchyard.stream.forgetting import REASON
 from switchyard.stream.runner import BatchRunner, position_of
-from switchyard.stream.sink import BatchSink
-from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
+from switchyard.swap import transitions
+from switchyard.swap.generations import keep_spec
+from switchyard.swap.history_store import DeltaBook
+from switchyard.tables import joined_changes, store
+from switchyard.tables.forgetting import REASON
 from switchyard.tables.forgotten import Marks, add_mark, hash_user, owner_of, read_marks
+from switchyard.tables.joined_changes import BATCH_SCHEMA
 from switchyard.tables.progress import Progress, newest_progress, report
+from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
+from switchyard.upkeep import forget
+from switchyard.upkeep.forget import CUT_OFF, DONE, SILENT, UNKNOWN
 from tests.model import Event
 from tests.properties.test_batches import batch_table, spec_of
 from tests.unit.test_removal import activate
@@ -57,7 +57,7 @@ def write_batch(layout: Layout, is_reported: bool = True, value: str = '{"userId
         sink.commit_arrow(0, rows)
         report_batch(layout, sink, 1, 0)
     else:
-        sink.commit_appended("users", 0, changes.user_rows(changes.split_batch(rows), "users"))
+        sink.commit_appended("users", 0, joined_changes.user_rows(joined_changes.split_batch(rows), "users"))
     return sink
 
 
@@ -156,7 +156,7 @@ def test_the_driver_does_it_while_the_generation_lives_and_the_command_when_it_h
     assert user_ids(layout, "users") == ["a", "b"]
     activate(book, "second", 2)
     later = datetime.now(UTC)
-    assert protocol.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
+    assert transitions.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
     assert forget.settle(settings, book, 1, mark, lambda line: None) == DONE
     assert user_ids(layout, "users") == ["b"]
 

@@ -12,17 +12,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from switchyard import protocol
-from switchyard.healing import heal
-from switchyard.health import Level
-from switchyard.inspection import inspect
+from switchyard.drivers import processes
+from switchyard.drivers.running import list_drivers
+from switchyard.health.checks import Level
+from switchyard.health.healing import heal
+from switchyard.health.inputs import inspect
 from switchyard.layout import Layout
-from switchyard.local import processes
-from switchyard.local.drivers import list_drivers
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.stories import open_book
-from switchyard.swaps import Entry, Event, Ledger, Standing
+from switchyard.swap import transitions
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from tests.waiting import eventually
@@ -46,13 +46,13 @@ def flip(settings: Settings, swap_id: str) -> int:
     def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         return ledger.next_generation, TARGET, "latest"
 
-    request = protocol.request(
+    request = transitions.request(
         book, swap_id, choose=choose, requested_by="test", now=past, rules=settings.rules, has_deadline=False
     )
     for event in (Event.STARTING, Event.READY):
-        protocol.note(book, request.entry(event))
-    assert protocol.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
-    protocol.settle_due(book, datetime.now(UTC))
+        transitions.note(book, request.entry(event))
+    assert transitions.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
+    transitions.settle_due(book, datetime.now(UTC))
     return request.generation
 
 
@@ -152,7 +152,7 @@ def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> N
     assert flip(settings, "second") == 2
     request = book.ledger().find("first")
     assert request is not None
-    protocol.note(book, request.entry(Event.RETIRED))
+    transitions.note(book, request.entry(Event.RETIRED))
     with stand_in(settings, 1) as driver:
         assert heal(settings, lambda run_id: "running").done == []
         assert driver.poll() is None

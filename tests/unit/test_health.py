@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from switchyard.health import CHECKS, Beat, Cure, Disk, LastAudit, Level, Sight, choose_cure, find_orphans
-from switchyard.incidents import Incident, Stage, find_news, open_incidents
-from switchyard.local.drivers import DriverProcess
+from switchyard.drivers.running import DriverProcess
+from switchyard.health.checks import CHECKS, Beat, Cure, Disk, LastAudit, Level, Sight, choose_cure, find_orphans
+from switchyard.health.incidents import Incident, Stage, find_news, open_incidents
 from switchyard.policies import Limits, Target
 from switchyard.settings import Settings
-from switchyard.swaps import Entry, Event, Ledger, Standing
+from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TARGET = Target("users", "accounts", "left")

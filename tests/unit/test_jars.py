@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from switchyard.drivers import ivy, jars
+from switchyard.drivers.jars import LockedJar
 from switchyard.errors import SwitchyardError
-from switchyard.local import ivy, jars
-from switchyard.local.jars import LockedJar
 
 
 @pytest.fixture

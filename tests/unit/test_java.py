@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.drivers.java import find_candidates, find_java, read_version
 from switchyard.errors import SwitchyardError
-from switchyard.local.java import find_candidates, find_java, read_version
 
 
 def make_java(folder: Path, release: str | None, answer: str = "") -> Path:

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from switchyard.errors import InputError
-from switchyard.kafka.client import client_properties, for_producers
-from switchyard.kafka.opening import Hearing, open_client
+from switchyard.kafka.client_settings import client_properties, for_producers
+from switchyard.kafka.clients import Hearing, open_client
 from switchyard.kafka.topics import base_properties
 from tests.unit.test_kafka_spelling import CONFLUENT, JAVA_TUNING
 
@@ -21,7 +21,7 @@ OPEN_AND_LISTEN = """
 import sys
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from switchyard.kafka.opening import Hearing, open_client
+from switchyard.kafka.clients import Hearing, open_client
 
 settings = {"bootstrap.servers": "127.0.0.1:1", "debug": "all"}
 kind, own = {

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchyard.errors import InputError
-from switchyard.kafka import opening
-from switchyard.kafka.client import client_properties, to_java
-from switchyard.kafka.opening import diagnose
+from switchyard.kafka import clients
+from switchyard.kafka.client_settings import client_properties, to_java
+from switchyard.kafka.clients import diagnose
 from switchyard.kafka.security import SECRETS, hide_secrets, secret_values
 
 CANARY = "hunter2"
@@ -237,15 +237,15 @@ def test_a_secret_is_hidden_in_any_text(secret: str, before: str, name: str) -> 
 @pytest.mark.parametrize(
     ("code", "text", "sentence"),
     [
-        (KafkaError._AUTHENTICATION, "SASL authentication error: Authentication failed", opening.LOGIN_REFUSED),
-        (KafkaError._AUTHENTICATION, 'Failed to acquire SASL OAUTHBEARER token: {"error": 1}', opening.NO_TOKEN),
-        (KafkaError._AUTHENTICATION, "handshake failed: Broker: Unsupported SASL mechanism: x", opening.NO_MECHANISM),
-        (KafkaError.UNSUPPORTED_SASL_MECHANISM, "", opening.NO_MECHANISM),
-        (KafkaError._SSL, "SSL routines::certificate verify failed: broker certificate", opening.UNTRUSTED),
-        (KafkaError._TRANSPORT, "ssl/tls alert bad certificate: SSL alert number 42", opening.CLIENT_REFUSED),
-        (KafkaError._TRANSPORT, "tlsv13 alert certificate required: SSL alert number 116", opening.CLIENT_REFUSED),
-        (KafkaError._TRANSPORT, "sslv3 alert certificate expired: SSL alert number 45", opening.CLIENT_EXPIRED),
-        (KafkaError._TRANSPORT, "SSL handshake failed: connecting to a PLAINTEXT broker listener?", opening.NO_TLS),
+        (KafkaError._AUTHENTICATION, "SASL authentication error: Authentication failed", clients.LOGIN_REFUSED),
+        (KafkaError._AUTHENTICATION, 'Failed to acquire SASL OAUTHBEARER token: {"error": 1}', clients.NO_TOKEN),
+        (KafkaError._AUTHENTICATION, "handshake failed: Broker: Unsupported SASL mechanism: x", clients.NO_MECHANISM),
+        (KafkaError.UNSUPPORTED_SASL_MECHANISM, "", clients.NO_MECHANISM),
+        (KafkaError._SSL, "SSL routines::certificate verify failed: broker certificate", clients.UNTRUSTED),
+        (KafkaError._TRANSPORT, "ssl/tls alert bad certificate: SSL alert number 42", clients.CLIENT_REFUSED),
+        (KafkaError._TRANSPORT, "tlsv13 alert certificate required: SSL alert number 116", clients.CLIENT_REFUSED),
+        (KafkaError._TRANSPORT, "sslv3 alert certificate expired: SSL alert number 45", clients.CLIENT_EXPIRED),
+        (KafkaError._TRANSPORT, "SSL handshake failed: connecting to a PLAINTEXT broker listener?", clients.NO_TLS),
         (KafkaError._TRANSPORT, "Connect to ipv4#127.0.0.1:1 failed: Connection refused", None),
         (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", None),
     ],
@@ -255,4 +255,4 @@ def test_what_librdkafka_reports_becomes_one_sentence(code: int, text: str, sent
 
 
 def test_a_token_that_the_broker_refuses_is_not_a_password() -> None:
-    assert diagnose(KafkaError._AUTHENTICATION, "invalid_token", "OAUTHBEARER") == opening.TOKEN_REFUSED
+    assert diagnose(KafkaError._AUTHENTICATION, "invalid_token", "OAUTHBEARER") == clients.TOKEN_REFUSED

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.errors import InputError
-from switchyard.kafka.client import write_properties
+from switchyard.kafka.client_settings import write_properties
 from switchyard.local.airflow import _stamp, airflow_environment
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings

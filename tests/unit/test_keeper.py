@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from switchyard.local.drivers import choose_targets
-from switchyard.local.keeper import Action, decide
+from switchyard.drivers.running import choose_targets
+from switchyard.local.first_generation import Action, decide
 from switchyard.policies import Target
-from switchyard.swaps import Entry, Event, Ledger
-from switchyard.upkeep import run_of_life
+from switchyard.swap.reconcile import run_of_life
+from switchyard.swap.state_machine import Entry, Event, Ledger
 
 
 @pytest.mark.parametrize(

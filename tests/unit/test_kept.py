@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from switchyard import protocol
-from switchyard.cli import main
+from switchyard.cli.main import main
+from switchyard.drivers.processes import boot_id
+from switchyard.drivers.supervisor_state import ComponentState, State, read_state, write_state
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.local import up
 from switchyard.local.airflow import airflow_environment
-from switchyard.local.processes import boot_id
-from switchyard.local.state import ComponentState, State, read_state, write_state
 from switchyard.local.supervisor import Supervisor
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.stories import open_book
-from switchyard.swaps import Event, Ledger, Standing
+from switchyard.swap import transitions
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.reconcile import retire_kept
+from switchyard.swap.state_machine import Event, Ledger, Standing
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
-from switchyard.upkeep import retire_kept
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
 
@@ -46,8 +46,8 @@ def book(root: Layout) -> DeltaBook:
     for number in range(1, 5):
         ask(book, number)
         now = datetime.now(UTC)
-        assert protocol.try_flip(book, f"s-{number}", now, Rules(dwell=timedelta()))
-        protocol.settle_due(book, now)
+        assert transitions.try_flip(book, f"s-{number}", now, Rules(dwell=timedelta()))
+        transitions.settle_due(book, now)
     ask(book, 5)
     return book
 
@@ -57,9 +57,9 @@ def ask(book: DeltaBook, number: int) -> None:
         return number, Target("users", "accounts", JOINS[number % 4]), "latest"
 
     now = datetime.now(UTC)
-    asked = protocol.request(book, f"s-{number}", choose=choose, requested_by="test", now=now, rules=Rules())
+    asked = transitions.request(book, f"s-{number}", choose=choose, requested_by="test", now=now, rules=Rules())
     for event in (Event.STARTING, Event.READY):
-        protocol.note(book, asked.entry(event))
+        transitions.note(book, asked.entry(event))
 
 
 def lingering(book: DeltaBook) -> list[int | None]:

@@ -10,24 +10,32 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from switchyard import protocol, swaps
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.generations import keep_spec, load_spec
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
-from switchyard.maintenance import Round, describe, retire_rows, start_round, summarise, tend_small_tables, vacuum
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.swaps import Event, Ledger, Standing
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.generations import keep_spec, load_spec
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Event, Ledger, Standing
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.compaction import list_files, replace_files
 from switchyard.tables.files import write_file
 from switchyard.tables.logs import tell
-from switchyard.tables.names import newest_rows
-from switchyard.tables.pins import renew_pin
 from switchyard.tables.progress import Progress, batches, newest_progress, report
-from switchyard.tables.small import merge_small, shorten_logs, shorten_progress
+from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import Revision, TableWriter, claim_attempt
+from switchyard.upkeep.maintenance import (
+    Round,
+    describe,
+    retire_rows,
+    start_round,
+    summarise,
+    tend_small_tables,
+    vacuum,
+)
+from switchyard.upkeep.referenced_versions import renew_pin
+from switchyard.upkeep.small_tables import merge_small, shorten_logs, shorten_progress
 from tests.specs import make_spec
 
 NOW = datetime.now(UTC)
@@ -48,14 +56,14 @@ def activate(book: DeltaBook, generation: int) -> None:
         return generation, target_of(generation), "latest"
 
     before, now = book.standing().generation, datetime.now(UTC)
-    request = protocol.request(book, f"s{generation}", choose=choose, requested_by="test", now=now, rules=AT_ONCE)
+    request = transitions.request(book, f"s{generation}", choose=choose, requested_by="test", now=now, rules=AT_ONCE)
     for event in (Event.STARTING, Event.READY):
-        protocol.note(book, request.entry(event))
-    assert protocol.try_flip(book, request.swapId, now, AT_ONCE)
-    protocol.settle_due(book, now)
+        transitions.note(book, request.entry(event))
+    assert transitions.try_flip(book, request.swapId, now, AT_ONCE)
+    transitions.settle_due(book, now)
     if before is not None:
         later = datetime.now(UTC)
-        assert protocol.try_retire(book, before, "", later, AT_ONCE, lambda _: later)
+        assert transitions.try_retire(book, before, "", later, AT_ONCE, lambda _: later)
 
 
 def begin(layout: Layout, generation: int) -> TableWriterSet:
@@ -145,8 +153,8 @@ def test_a_retired_generation_goes_after_its_keep_time_but_not_the_way_back(layo
     assert [load_spec(layout, generation) is None for generation in (1, 2, 3)] == [True, False, False]
     assert not Path(layout.checkpoint(1)).exists()
     assert Path(layout.checkpoint(2)).exists()
-    assert swaps.find_resumable(book.ledger(), book.standing(), target_of(1)) is None
-    assert swaps.find_resumable(book.ledger(), book.standing(), target_of(2)) == 2
+    assert state_machine.find_resumable(book.ledger(), book.standing(), target_of(1)) is None
+    assert state_machine.find_resumable(book.ledger(), book.standing(), target_of(2)) == 2
     assert [(e.event, e.generation) for e in book.ledger().entries][-1] == (Event.RETIRED, 1)
     assert retire_rows(settings, ASKED) == {"generations": [], "files": 0}
 
@@ -162,7 +170,7 @@ def test_who_dies_in_a_removal_leaves_the_rest_to_the_next_round(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("switchyard.maintenance.remove_checkpoint", die)
+        patch.setattr("switchyard.upkeep.maintenance.remove_checkpoint", die)
         with pytest.raises(KeyboardInterrupt):
             retire_rows(settings, ASKED)
     assert load_spec(layout, 1) is not None
@@ -179,8 +187,8 @@ def test_a_generation_that_is_asked_for_again_is_not_removed(layout: Layout, set
     def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         return 1, target_of(1), "resume"
 
-    protocol.request(book, "again", choose=choose, requested_by="test", now=NOW, rules=AT_ONCE)
-    assert not protocol.try_remove(book, 1, LATER, timedelta())
+    transitions.request(book, "again", choose=choose, requested_by="test", now=NOW, rules=AT_ONCE)
+    assert not transitions.try_remove(book, 1, LATER, timedelta())
     assert retire_rows(settings, ASKED)["generations"] == []
     assert offsets(layout, "users", 1) == [0]
 
@@ -326,7 +334,7 @@ def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Sett
 def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
     book, open_before = DeltaBook(layout), DeltaBook(layout)
     activate(book, 1)
-    book.change(lambda standing: swaps.bar(standing, 4))
+    book.change(lambda standing: state_machine.bar(standing, 4))
     writing = begin(layout, 1)
     for batch_id in range(12):
         writing.commit(batch_id)

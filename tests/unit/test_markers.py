@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from switchyard.layout import Layout
-from switchyard.tables import markers, store
+from switchyard.tables import store, transaction_markers
 from switchyard.tables.folders import Folder
-from switchyard.tables.markers import Markers
+from switchyard.tables.transaction_markers import Markers
 
 APP_IDS = ("a", "b")
 
@@ -50,9 +50,11 @@ def test_only_new_entries_of_the_log_are_read(
     layout: Layout, table: store.DeltaTable, followed: Markers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    read_markers = markers.read_markers
+    read_markers = transaction_markers.read_markers
     monkeypatch.setattr(
-        markers, "read_markers", lambda folder, version: read.append(version) or read_markers(folder, version)
+        transaction_markers,
+        "read_markers",
+        lambda folder, version: read.append(version) or read_markers(folder, version),
     )
     commit(layout, a=1)
     table.update_incremental()

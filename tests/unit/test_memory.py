@@ -12,34 +12,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from switchyard.accounting import _look_through, _scan_places
 from switchyard.errors import InputError
-from switchyard.forget import DONE, find_rows, forget_in_ended
-from switchyard.gaps import find_gaps
-from switchyard.generations import keep_spec
-from switchyard.health import WINDOW
+from switchyard.health.accounting import _look_through, _scan_places
+from switchyard.health.checks import WINDOW
+from switchyard.health.gaps import find_gaps
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Gap, to_json
-from switchyard.stream import forgetting
-from switchyard.stream.changes import ROW_SCHEMA, JoinedChanges
-from switchyard.stream.forgetting import REASON
-from switchyard.stream.sink import BatchSink
-from switchyard.swaps import Ledger
-from switchyard.tables import files, store
-from switchyard.tables.chain import Chain, read_chain
+from switchyard.swap.generations import keep_spec
+from switchyard.swap.state_machine import Ledger
+from switchyard.tables import files, forgetting, store
+from switchyard.tables.batch_totals import Chain, read_chain
 from switchyard.tables.folders import Folder
+from switchyard.tables.forgetting import REASON
 from switchyard.tables.forgotten import add_mark
-from switchyard.tables.names import newest_rows
+from switchyard.tables.joined_changes import ROW_SCHEMA, JoinedChanges
+from switchyard.tables.live import LiveTables
+from switchyard.tables.long_text import MOST_CHARACTERS
 from switchyard.tables.pieces import scan_file
-from switchyard.tables.pins import read_pins
 from switchyard.tables.progress import newest_progress, recent_rate, recent_rows, report
+from switchyard.tables.queries import parse_query
+from switchyard.tables.reader import Reader
 from switchyard.tables.schemas import ACCOUNTS, PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP, USERS
-from switchyard.tables.small import merge_small
+from switchyard.tables.sink import BatchSink
+from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import claim_attempt
-from switchyard.web.cutting import MOST_CHARACTERS
-from switchyard.web.live import LiveTables
-from switchyard.web.queries import parse_query
-from switchyard.web.reader import Reader
+from switchyard.upkeep.forget import DONE, find_rows, forget_in_ended
+from switchyard.upkeep.referenced_versions import read_pins
+from switchyard.upkeep.small_tables import merge_small
 from tests.memory import measure
 from tests.properties.test_batches import spec_of
 from tests.unit.test_small_tables import NOW, make_active, progress_row

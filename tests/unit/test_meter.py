@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchyard.stream.meter import describe_part, describe_whole
+from switchyard.stream.job_progress import describe_part, describe_whole
 
 
 def test_a_part_is_told_by_whole_tasks() -> None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.exposition import Family, Kind, Metric, Sample, render
-from switchyard.health import CHECKS, LastAudit, Level
-from switchyard.incidents import Incident, Stage
-from switchyard.metrics import ActiveFigures, Figures, TableSize, exported_metrics, measure, state_of
+from switchyard.health.checks import CHECKS, LastAudit, Level
+from switchyard.health.exposition import Family, Kind, Metric, Sample, render
+from switchyard.health.incidents import Incident, Stage
+from switchyard.health.metrics import ActiveFigures, Figures, TableSize, exported_metrics, measure, state_of
 from switchyard.policies import Target
-from switchyard.swaps import Entry, Event, Ledger
+from switchyard.swap.state_machine import Entry, Event, Ledger
 from tests.exposition import Parsed, parse
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -14,8 +14,8 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException
 
 from switchyard.airflow.notify import IncidentNotifier, send
-from switchyard.health import Level
-from switchyard.incidents import Incident, Stage
+from switchyard.health.checks import Level
+from switchyard.health.incidents import Incident, Stage
 
 SECRET = "T000/B000/canary-of-the-webhook"
 INCIDENT = Incident(datetime(2026, 5, 1, tzinfo=UTC), "disk", Stage.RAISED, Level.PERSON, "0.5 GiB are free")

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from switchyard.airflow.page import URL_PREFIX
+from switchyard.health.metrics import exported_metrics
 from switchyard.layout import PROJECT
-from switchyard.metrics import exported_metrics
 from tests.spark_metrics import SPARK_METRICS
 from tests.unit.test_metrics import read
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.privacy import CleanFormatter, clean_foreign_text, describe_error, mask_emails
-from switchyard.swaps import Entry, Event
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.logs import tell
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz.+-_é", min_size=1, max_size=12)

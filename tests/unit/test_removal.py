@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from switchyard import protocol
 from switchyard.errors import FencedError
-from switchyard.generations import keep_spec, load_spec, remove_checkpoint
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swaps import Event, Ledger, Request, Standing
+from switchyard.swap import transitions
+from switchyard.swap.generations import keep_spec, load_spec, remove_checkpoint
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.reconcile import clean_up, keep_up
+from switchyard.swap.state_machine import Event, Ledger, Request, Standing
 from switchyard.tables import store
-from switchyard.tables.book import DeltaBook
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import check_fence, claim_attempt
-from switchyard.upkeep import clean_up, keep_up
 from tests.specs import make_spec
 
 NOW = datetime.now(UTC)
@@ -32,7 +32,7 @@ def ask(book: DeltaBook, swap_id: str, generation: int) -> Request:
     def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
         return generation, TARGETS[generation], "latest"
 
-    return protocol.request(book, swap_id, choose=choose, requested_by="test", now=datetime.now(UTC), rules=RULES)
+    return transitions.request(book, swap_id, choose=choose, requested_by="test", now=datetime.now(UTC), rules=RULES)
 
 
 def write(layout: Layout, generation: int) -> None:
@@ -65,10 +65,10 @@ def versions(layout: Layout) -> dict[str, int]:
 def activate(book: DeltaBook, swap_id: str, generation: int) -> None:
     request = ask(book, swap_id, generation)
     for event in (Event.STARTING, Event.READY):
-        protocol.note(book, request.entry(event))
+        transitions.note(book, request.entry(event))
     now = datetime.now(UTC)
-    assert protocol.try_flip(book, swap_id, now, Rules(dwell=timedelta()))
-    protocol.settle_due(book, now)
+    assert transitions.try_flip(book, swap_id, now, Rules(dwell=timedelta()))
+    transitions.settle_due(book, now)
 
 
 def die(*_: object) -> None:
@@ -87,8 +87,8 @@ def book(layout: Layout) -> DeltaBook:
 def abandon(book: DeltaBook, swap_id: str, generation: int, is_started: bool) -> None:
     request = ask(book, swap_id, generation)
     if is_started:
-        protocol.note(book, request.entry(Event.STARTING))
-    protocol.give_up(book, swap_id, "it broke", NOW)
+        transitions.note(book, request.entry(Event.STARTING))
+    transitions.give_up(book, swap_id, "it broke", NOW)
 
 
 def last_entry(book: DeltaBook) -> tuple[str, Event, int | None, str]:
@@ -135,7 +135,7 @@ def test_who_dies_after_the_rows_leaves_the_checkpoint_to_the_next(
     write(layout, 2)
     abandon(book, "second", 2, is_started=True)
     with monkeypatch.context() as patch:
-        patch.setattr("switchyard.upkeep.remove_checkpoint", die)
+        patch.setattr("switchyard.swap.reconcile.remove_checkpoint", die)
         with pytest.raises(KeyboardInterrupt):
             clean_up(layout, book, 2)
     assert load_spec(layout, 2) is not None
@@ -151,7 +151,7 @@ def test_a_resume_that_failed_keeps_rows_checkpoint_and_spec(layout: Layout, boo
     write(layout, 2)
     kept = rows(layout)
     later = datetime.now(UTC)
-    assert protocol.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
+    assert transitions.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
     abandon(book, "again", 1, is_started=True)
     clean_up(layout, book, 1)
     assert rows(layout) == kept

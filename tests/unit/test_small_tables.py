@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from switchyard import protocol
 from switchyard.errors import InputError
-from switchyard.health import Level
-from switchyard.incidents import Incident, Stage
+from switchyard.health.checks import Level
+from switchyard.health.incident_table import keep_incidents, read_incidents
+from switchyard.health.incidents import Incident, Stage
+from switchyard.health.status_report import describe_status, judge_heartbeat
 from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
-from switchyard.overview import describe_status, judge_heartbeat
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swaps import Entry, Event
-from switchyard.tables import names, store
-from switchyard.tables.book import DeltaBook
-from switchyard.tables.incidents import keep_incidents, read_incidents
+from switchyard.swap import transitions
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Entry, Event
+from switchyard.tables import stable_names, store
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report
 from switchyard.tables.schemas import SCHEMAS
@@ -83,20 +83,20 @@ def test_stable_names_read_the_active_generation_at_its_reported_version(layout:
     for offset, generation in enumerate((1, 2, 1)):
         event = {"userId": "a", "ts": NOW + timedelta(seconds=offset), "topic": "users", "partition": 0}
         store.append_rows(layout, "users", [event | {"generation": generation, "offset": offset}])
-    assert names.newest_rows(layout, "users_ui", 10) == []
+    assert stable_names.newest_rows(layout, "users_ui", 10) == []
     make_active(layout)
     report(layout, progress_row(usersVersion=2))
-    assert [row["offset"] for row in names.newest_rows(layout, "users_ui", 10)] == [0]
+    assert [row["offset"] for row in stable_names.newest_rows(layout, "users_ui", 10)] == [0]
     report(layout, progress_row(usersVersion=3, at=NOW + timedelta(seconds=1)))
-    assert [row["offset"] for row in names.newest_rows(layout, "users_ui", 10)] == [0, 2]
-    assert [row["offset"] for row in names.newest_rows(layout, "users_ui", 1)] == [2]
+    assert [row["offset"] for row in stable_names.newest_rows(layout, "users_ui", 10)] == [0, 2]
+    assert [row["offset"] for row in stable_names.newest_rows(layout, "users_ui", 1)] == [2]
 
 
 def test_newest_rows_come_from_any_file(layout: Layout) -> None:
     for second in (3, 1, 2, 9, 4):
         moment = NOW + timedelta(seconds=second)
         store.append_rows(layout, "logs", [{"ts": moment, "level": "INFO", "msg": str(second)}])
-    assert [row["msg"] for row in names.newest_rows(layout, "orchestrator_logs", 3)] == ["3", "4", "9"]
+    assert [row["msg"] for row in stable_names.newest_rows(layout, "orchestrator_logs", 3)] == ["3", "4", "9"]
 
 
 def test_newest_joined_rows_are_found_when_a_side_is_missing(layout: Layout) -> None:
@@ -115,13 +115,13 @@ def test_newest_joined_rows_are_found_when_a_side_is_missing(layout: Layout) -> 
     store.append_rows(layout, "joined", rows)
     make_active(layout)
     report(layout, progress_row(joinedVersion=1))
-    found = names.newest_rows(layout, "final_ui", 10)
+    found = stable_names.newest_rows(layout, "final_ui", 10)
     assert [row["accountOffset"] for row in found] == [*range(11, 20), 0]
 
 
 def test_unknown_name_says_which_there_are(layout: Layout) -> None:
     with pytest.raises(InputError, match="the stable names are users_ui"):
-        names.newest_rows(layout, "users", 1)
+        stable_names.newest_rows(layout, "users", 1)
 
 
 def test_status_without_a_generation_is_unhealthy(layout: Layout) -> None:
@@ -132,13 +132,13 @@ def test_status_shows_what_lingers_and_what_is_built(layout: Layout) -> None:
     book = DeltaBook(layout)
     old = Entry("s-1", Event.REQUESTED, 1, TARGET, "latest", "test")
     for event in (Event.REQUESTED, Event.APPLIED, Event.LINGERING):
-        protocol.note(book, replace(old, event=event))
+        transitions.note(book, replace(old, event=event))
     make_active(layout, 2)
     report(layout, progress_row(generation=2, at=datetime.now(UTC), lag=7))
     status = describe_status(Settings(root=layout.root))
     assert (status["healthy"], status["lag"], status["lingering"], status["swapping"]) == (True, 7, [1], None)
-    protocol.note(book, replace(old, event=Event.RETIRED))
-    protocol.note(book, Entry("s-3", Event.REQUESTED, 3, TARGET, "latest", "test"))
+    transitions.note(book, replace(old, event=Event.RETIRED))
+    transitions.note(book, Entry("s-3", Event.REQUESTED, 3, TARGET, "latest", "test"))
     status = describe_status(Settings(root=layout.root))
     assert (status["lingering"], status["swapping"]["generation"], status["swapping"]["swapId"]) == ([], 3, "s-3")
 

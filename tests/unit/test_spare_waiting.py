@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.spares import Offer, Order
+from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import Workspace
-from switchyard.local.hand_over import HandOver
-from switchyard.spares import Offer, Order
 from switchyard.stream import spare
-from switchyard.submission import GenerationRequest
 from tests.waiting import eventually
 
 ORDER = Order(request=GenerationRequest(7, "users", "accounts", "left", "latest"), kafkaProperties=Path("/kafka"))

@@ -15,19 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from switchyard import health, protocol
 from switchyard.airflow.spare_orders import find_unowned
-from switchyard.health import Level, Sight
-from switchyard.layout import Workspace
-from switchyard.local import sessions
-from switchyard.local.driver_stamp import driver_stamp
-from switchyard.local.drivers import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
-from switchyard.local.hand_over import HandOver, describe_place
-from switchyard.local.kept_process import KeptProcess, start_kept
-from switchyard.local.taking import adopt_taken, end_spares, has_taken, take_spare
-from switchyard.policies import Target
-from switchyard.settings import Settings
-from switchyard.spares import (
+from switchyard.drivers import sessions
+from switchyard.drivers.detached_process import KeptProcess, start_kept
+from switchyard.drivers.fingerprint import driver_stamp
+from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.running import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
+from switchyard.drivers.spare_claim import adopt_taken, end_spares, has_taken, take_spare
+from switchyard.drivers.spares import (
     Fitness,
     Offer,
     Order,
@@ -38,9 +33,15 @@ from switchyard.spares import (
     judge_offer,
     may_warm_up,
 )
-from switchyard.stories import open_book
-from switchyard.submission import GenerationRequest
-from switchyard.swaps import Ledger, Standing
+from switchyard.drivers.submission import GenerationRequest
+from switchyard.health import checks
+from switchyard.health.checks import Level, Sight
+from switchyard.layout import Workspace
+from switchyard.policies import Target
+from switchyard.settings import Settings
+from switchyard.swap import transitions
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.state_machine import Ledger, Standing
 from tests.waiting import eventually
 
 STAMP = {"code": "a", "settings": "b"}
@@ -51,8 +52,8 @@ ORDER = Order(request=REQUEST, kafkaProperties=Path("/kafka"), swapId="swap-7")
 STAND_IN = """
 import sys, time
 from pathlib import Path
-from switchyard.local.hand_over import HandOver, describe_place
-from switchyard.spares import Offer
+from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.spares import Offer
 import os
 here = HandOver(Path(sys.argv[2]))
 here.pulse.write_text(str(os.getpid()))
@@ -152,7 +153,7 @@ def test_a_driver_that_nobody_has_adopted_gets_its_run(tmp_path: Path) -> None:
         return 7, Target("users", "accounts", "left"), "latest"
 
     book, now = open_book(settings.layout), datetime.now(UTC)
-    protocol.request(book, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
+    transitions.request(book, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
     with stand_in(settings.workspace) as (hand_over, _):
         assert find_unowned(settings) is None
         assert take_spare(settings.workspace, ORDER, STAMP, pytest.fail) is not None
@@ -231,7 +232,7 @@ def test_a_spare_knows_whether_somebody_looks_after_it(workspace: Workspace) -> 
     code = f"""
 import time
 from pathlib import Path
-from switchyard.local.hand_over import HandOver, describe_place
+from switchyard.drivers.hand_off import HandOver, describe_place
 with HandOver(Path({str(hand_over.folder)!r})).owned():
     time.sleep(600)
 """
@@ -317,7 +318,7 @@ def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Wo
     def judge(spare: SpareProcess | None, has_spare: bool = True) -> tuple[Level, str]:
         spares = [spare] if spare else []
         sight = Sight(datetime.now(UTC), Ledger(), Standing(epoch=0), spares=spares)
-        verdict = health.check_drivers(sight, replace(limits, has_spare=has_spare))
+        verdict = checks.check_drivers(sight, replace(limits, has_spare=has_spare))
         return verdict.level, verdict.text
 
     ready = SpareProcess(1, "spare-1", 3600 * second, is_ready=True, silence=2 * second)

@@ -22,7 +22,7 @@ from switchyard.tables import store
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, report
 from switchyard.tables.schemas import SCHEMAS
-from switchyard.tables.small import merge_small, shorten_logs, shorten_progress
+from switchyard.upkeep.small_tables import merge_small, shorten_logs, shorten_progress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = Progress(1, 1, 0, NOW, 1, 1.0, 1, 0, 1, 1, 1, 1, 0, 0, "0", "1")

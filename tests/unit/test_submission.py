@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.drivers.submission import (
+    GenerationRequest,
+    bind_environment,
+    spark_conf,
+    submit_arguments,
+    submit_environment,
+)
 from switchyard.policies import Executors
-from switchyard.submission import GenerationRequest, bind_environment, spark_conf, submit_arguments, submit_environment
 
 JARS = [Path("/jars/a.jar"), Path("/jars/b.jar")]
 REQUEST = GenerationRequest(7, "users-v2", "accounts", "asof", "2026-01-31T08:00:00Z")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.drivers import tidying
+from switchyard.drivers.processes import read_command
+from switchyard.drivers.supervisor_state import ComponentState, State, write_state
+from switchyard.drivers.tidying import tidy
 from switchyard.layout import Workspace
-from switchyard.local import tidying
-from switchyard.local.processes import read_command
-from switchyard.local.state import ComponentState, State, write_state
-from switchyard.local.tidying import tidy
 from tests.waiting import eventually
 
 NOW = datetime.now(UTC)

@@ -17,22 +17,22 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
-from switchyard.cli import main
-from switchyard.exposition import CONTENT_TYPE
-from switchyard.generations import keep_spec
+from switchyard.cli.main import main
+from switchyard.health.exposition import CONTENT_TYPE
+from switchyard.health.metrics import exported_metrics
+from switchyard.health.read_model import Sight
 from switchyard.layout import BIG_TABLES, Layout
-from switchyard.metrics import exported_metrics
 from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.swap.generations import keep_spec
 from switchyard.tables import store
+from switchyard.tables.changes import Changes, format_position, parse_position
+from switchyard.tables.live import LiveTables
+from switchyard.tables.long_text import MOST_CHARACTERS
 from switchyard.tables.progress import Progress, report
+from switchyard.tables.queries import WINDOW_ROWS
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
-from switchyard.web.changes import Changes, format_position, parse_position
-from switchyard.web.cutting import MOST_CHARACTERS
-from switchyard.web.live import LiveTables
-from switchyard.web.queries import WINDOW_ROWS
-from switchyard.web.sight import Sight
 from switchyard.web.streaming import stream_changes
 from tests.exposition import parse
 from tests.specs import make_spec

@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from switchyard.cli import main
+from switchyard.cli.main import main
 from switchyard.errors import InputError
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.tables import files, store
 from switchyard.tables.commits import FollowedTable
 from switchyard.tables.folders import Folder
-from switchyard.tables.names import newest_rows
+from switchyard.tables.live import LiveTables
 from switchyard.tables.progress import Progress, report
+from switchyard.tables.queries import parse_query
+from switchyard.tables.reader import Reader
 from switchyard.tables.schemas import SCHEMAS
-from switchyard.web.live import LiveTables
+from switchyard.tables.stable_names import newest_rows
 from switchyard.web.masking import mask_row, mask_text
-from switchyard.web.queries import parse_query
-from switchyard.web.reader import Reader
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]

@@ -1,0 +1,43 @@
+"""The bell of the control topic: a message there starts a round of `switchyard_control`. It carries no payload.
+
+Airflow's own Kafka trigger is not used: it stores whole messages as asset events, loses its ring to a message that is
+not UTF-8, and stays deaf for the session timeout of its group after a broker or a triggerer was killed (provider
+apache-kafka 2.1.0; look again when it assigns partitions itself). DAG files import this; the stream is the triggerer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Hashable
+from typing import Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+
+class ControlBell(BaseEventTrigger):
+    def __init__(self, *, topics: list[str], kafka_config_id: str = "kafka_default") -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.topics = sorted(topics)
+        self.kafka_config_id = kafka_config_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {"topics": self.topics, "kafka_config_id": self.kafka_config_id},
+        )
+
+    def shared_stream_key(self) -> Hashable:
+        return "switchyard-bell", tuple(self.topics), self.kafka_config_id
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
+        from switchyard.airflow.control_trigger import BellProducer
+
+        return BellProducer(**kwargs)
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        async for topic, partition, offset in shared_stream:
+            yield TriggerEvent({"topic": topic, "partition": partition, "offset": offset})  # type: ignore[no-untyped-call]
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        raise NotImplementedError("the triggerer runs the bell as a shared stream")
+        yield

@@ -1,0 +1,4 @@
+"""The command line: it parses, calls and prints.
+
+It may import everything but airflow and web. Start with `main.py`.
+"""

@@ -1,0 +1,106 @@
+"""A process whose output and exit code are files in a folder: not only its parent can follow it to its end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from switchyard.drivers import processes, sessions
+
+OUTPUT = "output.log"
+EXIT = "exit"
+READ_BYTES = 1 << 20
+
+# Passes a polite end on, and writes down how the process ended. Without it there is only a parent to ask.
+_KEEPER = """
+exit_file=$1; shift
+"$@" & child=$!
+trap 'kill -TERM $child 2>/dev/null' TERM INT HUP
+wait $child; code=$?
+while kill -0 $child 2>/dev/null; do wait $child; code=$?; done
+echo $code > "$exit_file.new" && mv "$exit_file.new" "$exit_file"
+exit $code
+"""
+
+
+def start_kept(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Starts a command in a session of its own. The command must name the folder, so that it is known again."""
+    with (folder / OUTPUT).open("ab") as output:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _KEEPER, "switchyard", str(folder / EXIT), *command],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+class KeptProcess:
+    """What a parent knows of its child, for somebody who is not its parent: `pid`, `poll()`, `returncode`."""
+
+    def __init__(self, folder: Path, session: int) -> None:
+        self.folder = folder
+        self.pid = session
+        self.returncode: int | None = None
+        self._place = 0
+
+    def poll(self) -> int | None:
+        """The exit code; one that has left none was killed, with its whole session."""
+        if self.returncode is None:
+            self.returncode = self._read_exit()
+        if self.returncode is None and not self._is_there():
+            code = self._read_exit()
+            self.returncode = -signal.SIGKILL if code is None else code
+        return self.returncode
+
+    def read_lines(self) -> list[str]:
+        """Whole lines that were written since the last call; the rest too when the process has ended."""
+        if self._size() < self._place:
+            # Maintenance has moved a long log away.
+            self._place = 0
+        try:
+            with (self.folder / OUTPUT).open("rb") as output:
+                output.seek(self._place)
+                new = output.read(READ_BYTES)
+        except FileNotFoundError:
+            return []
+        is_last = self.returncode is not None and len(new) < READ_BYTES
+        whole = new if is_last else new[: new.rfind(b"\n") + 1]
+        # A line that is longer than all that is read at once is not waited for.
+        new = whole if len(new) < READ_BYTES else whole or new
+        self._place += len(new)
+        return new.decode(errors="replace").splitlines()
+
+    def _size(self) -> int:
+        try:
+            return (self.folder / OUTPUT).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _read_exit(self) -> int | None:
+        try:
+            return int((self.folder / EXIT).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _is_there(self) -> bool:
+        """One that is being started has no command line yet."""
+        return self._is_own() or any(not processes.read_command(pid) for pid in sessions.members([self.pid]))
+
+    def _is_own(self) -> bool:
+        """A pid may have been given to another process since: the command line tells."""
+        return any(str(self.folder) in processes.read_command(pid) for pid in sessions.members([self.pid]))
+
+    def forget(self) -> None:
+        """Removes its folder, after its end."""
+        if self.returncode is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self) -> None:
+        """At once, with all that it has started. A session in which nobody names the folder is not its own."""
+        if self._is_own():
+            sessions.send(sessions.members([self.pid]), signal.SIGKILL)

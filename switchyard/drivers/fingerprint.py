@@ -1,0 +1,49 @@
+"""What a driver is started with, as one short text for each part: whoever was started with something else is not the
+driver that would be started now."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from switchyard.drivers.java import find_java
+from switchyard.layout import PROJECT
+from switchyard.settings import Settings
+
+
+def driver_stamp(
+    settings: Settings, master: str, conf: Mapping[str, str], token_url: str, project: Path = PROJECT
+) -> dict[str, str]:
+    """The jars and the class archive count by their size and time: they are fetched anew under the same name."""
+    named = [Path(text) for value in conf.values() for text in value.replace("=", ":").replace(",", ":").split(":")]
+    files = [path for path in named if path.is_absolute() and path.is_file()]
+    parts = {
+        "settings": settings.model_dump_json(),
+        "Spark settings": repr([master, *sorted(conf.items())]),
+        "jars": _describe_files(files),
+        "Java and Python": f"{find_java()} {sys.executable} {sys.version}",
+        "code": _describe_files([*_list_code(project), project / "requirements.txt"]),
+        "token address": token_url,
+    }
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in parts.items()}
+
+
+def _list_code(project: Path) -> list[Path]:
+    return [path for folder in ("switchyard", "jobs") for path in (project / folder).rglob("*") if _is_code(path)]
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix in (".py", ".properties")
+
+
+def _describe_files(paths: Iterable[Path]) -> str:
+    found = []
+    for path in sorted(set(paths)):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        found.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
+    return "\n".join(found)

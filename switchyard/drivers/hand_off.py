@@ -1,0 +1,170 @@
+"""How a spare driver is handed over, in files of one folder. Each step is one rename, so that of several who try the
+same at the same time exactly one succeeds, and whoever dies in between leaves a state that the others understand.
+
+offer.json → claimed.json by whoever takes the spare; order.json by the same; order.json → accepted.json by the spare,
+or → withdrawn.json by the one who gave the order and got no answer. So an order is carried out or withdrawn, not both.
+Whoever follows the driver from then on makes the folder `followed`, once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from switchyard.drivers.processes import boot_id
+from switchyard.drivers.spares import Offer, Order
+from switchyard.layout import Workspace
+
+_STAMP = TypeAdapter(dict[str, str])
+
+
+def describe_place() -> str:
+    """This machine, this boot, and this container of it."""
+    return f"{socket.gethostname()} {boot_id()}"
+
+
+@dataclass(frozen=True)
+class HandOver:
+    folder: Path
+
+    @classmethod
+    def create(cls, workspace: Workspace, stamp: Mapping[str, str]) -> HandOver:
+        workspace.spares.mkdir(parents=True, exist_ok=True, mode=0o700)
+        made = cls(Path(tempfile.mkdtemp(prefix="spare-", dir=workspace.spares)))
+        made._write("stamp.json", _STAMP.dump_json(dict(stamp)))
+        return made
+
+    @property
+    def pulse(self) -> Path:
+        """The pid of the waiting driver, touched as long as it waits."""
+        return self.folder / "spare.pid"
+
+    @property
+    def is_claimed(self) -> bool:
+        return (self.folder / "claimed.json").exists()
+
+    @property
+    def claimed_seconds(self) -> float | None:
+        """How long ago it was claimed: a rename changes this time of a file."""
+        with suppress(FileNotFoundError):
+            return _age((self.folder / "claimed.json").stat().st_ctime)
+        return None
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long ago the spare has shown that it waits; 0 when it never has."""
+        with suppress(FileNotFoundError):
+            return _age(self.pulse.stat().st_mtime)
+        return 0.0
+
+    def read_stamp(self) -> dict[str, str]:
+        return _STAMP.validate_json((self.folder / "stamp.json").read_bytes())
+
+    def offer(self, offer: Offer) -> None:
+        self._write("offer.json", offer.model_dump_json().encode())
+
+    def read_offer(self) -> Offer | None:
+        """The offer, as long as nobody has taken it up."""
+        with suppress(FileNotFoundError, ValidationError):
+            return Offer.model_validate_json((self.folder / "offer.json").read_bytes())
+        return None
+
+    def claim(self) -> bool:
+        """Takes up the offer; False when somebody else was sooner."""
+        return self._move("offer.json", "claimed.json")
+
+    def read_claim(self) -> Offer | None:
+        """The offer that somebody has taken up."""
+        with suppress(FileNotFoundError, ValidationError):
+            return Offer.model_validate_json((self.folder / "claimed.json").read_bytes())
+        return None
+
+    @property
+    def is_followed(self) -> bool:
+        return (self.folder / "followed").exists()
+
+    def adopt(self) -> bool:
+        """Becomes the one who follows the driver to its end; only the first who asks."""
+        try:
+            (self.folder / "followed").mkdir()
+        except OSError:
+            return False
+        return True
+
+    def give(self, order: Order) -> None:
+        """Only for the one who has claimed it."""
+        self._write("order.json", order.model_dump_json().encode())
+
+    def accept(self) -> Order | None:
+        """The order, once; None while there is none, and when it was withdrawn."""
+        return self.read_order() if self._move("order.json", "accepted.json") else None
+
+    def withdraw(self) -> bool:
+        """Takes the order back; False when the spare works on it already."""
+        return self._move("order.json", "withdrawn.json")
+
+    def read_order(self) -> Order | None:
+        """The order that the spare has accepted."""
+        with suppress(FileNotFoundError):
+            return Order.model_validate_json((self.folder / "accepted.json").read_bytes())
+        return None
+
+    @property
+    def accepted_seconds(self) -> float | None:
+        """How long ago the order was given that was accepted."""
+        with suppress(FileNotFoundError):
+            return _age((self.folder / "accepted.json").stat().st_mtime)
+        return None
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """As long as this lasts, the spare knows that somebody looks after it; however that ends."""
+        with (self.folder / "owner.lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def is_left(self) -> bool:
+        """Whether nobody looks after it any more."""
+        try:
+            with (self.folder / "owner.lock").open() as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self, name: str, content: bytes) -> None:
+        draft = self.folder / f"{name}.{os.getpid()}"
+        draft.write_bytes(content)
+        draft.rename(self.folder / name)
+
+    def _move(self, name: str, to: str) -> bool:
+        try:
+            (self.folder / name).rename(self.folder / to)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _age(moment: float) -> float:
+    return max(0.0, time.time() - moment)
+
+
+def list_hand_overs(workspace: Workspace) -> list[HandOver]:
+    if not workspace.spares.exists():
+        return []
+    return [HandOver(path) for path in sorted(workspace.spares.iterdir()) if path.is_dir()]

@@ -1,0 +1,91 @@
+"""The spare driver, decided as data: what it offers, what it is ordered to do, and whether it may be taken.
+
+Pure: no I/O and no clock of its own. `local/hand_over.py` keeps offers and orders as files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from switchyard.drivers.submission import GenerationRequest
+from switchyard.swap.state_machine import Ledger, Standing
+
+MOST_REHEARSAL_SECONDS = 300.0
+"""No swap waits for a rehearsal, and one that is broken off begins again: on a busy machine, that makes it busier."""
+FORGOTTEN_SECONDS = 10.0
+"""Whoever has claimed a spare and gives it no order for so long has died."""
+
+
+class Offer(BaseModel, frozen=True):
+    """A driver that is warm and waits."""
+
+    pid: int = Field(gt=1)
+    session: int = Field(gt=1)
+    """Its process and its JVM are in a session of their own."""
+    place: str
+    """The machine it runs on: process ids of another one mean nothing here."""
+    stamp: dict[str, str]
+    """What it was started with, part by part."""
+
+
+class Order(BaseModel, frozen=True):
+    """The arguments that a waiting driver is given. Of the Kafka settings only the path."""
+
+    request: GenerationRequest
+    kafkaProperties: Path
+    swapId: str = ""
+    """Whose driver it is: the task of this swap's run finds it by that."""
+
+
+def find_differences(stamp: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """The names of the parts that are not the same."""
+    return sorted(name for name in stamp.keys() | wanted.keys() if stamp.get(name) != wanted.get(name))
+
+
+class Fitness(StrEnum):
+    FIT = "fit"
+    ELSEWHERE = "on another machine"
+    OUTDATED = "started with something else than a driver is started with now"
+
+
+def judge_offer(offer: Offer, place: str, wanted: Mapping[str, str]) -> Fitness:
+    """A spare that is elsewhere is nobody's business here; one that is outdated is ended and replaced."""
+    if offer.place != place:
+        return Fitness.ELSEWHERE
+    return Fitness.OUTDATED if find_differences(offer.stamp, wanted) else Fitness.FIT
+
+
+def may_warm_up(ledger: Ledger, standing: Standing) -> bool:
+    """A spare takes seconds of all processors to warm up: never while a swap, or the very first start, needs them."""
+    return standing.generation is not None and ledger.building is None
+
+
+class Patience(StrEnum):
+    """What a driver that waits for its order does next."""
+
+    WAIT = "wait"
+    STOP = "it was asked to stop"
+    LEFT = "the task that started it is gone"
+    FORGOTTEN = "somebody has claimed it and given it no order"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    is_asked_to_stop: bool
+    is_left: bool
+    claimed_seconds: float | None
+    """How long ago somebody has claimed it; None while nobody has."""
+
+
+def choose_patience(seen: Waiting) -> Patience:
+    """A claim protects the spare from everything but a stop: its order is on the way."""
+    if seen.is_asked_to_stop:
+        return Patience.STOP
+    if seen.claimed_seconds is not None:
+        return Patience.FORGOTTEN if seen.claimed_seconds > FORGOTTEN_SECONDS else Patience.WAIT
+    return Patience.LEFT if seen.is_left else Patience.WAIT

@@ -1,0 +1,104 @@
+"""The spark-submit call of a job, as data. Pure: imports no Airflow and touches no disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchyard.drivers.clusters import elsewhere_conf
+from switchyard.policies import Executors
+
+CLASS_PATH = "spark.driver.extraClassPath"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """What the job is told on its command line; everything else reaches it through the environment."""
+
+    generation: int
+    users_topic: str
+    accounts_topic: str
+    join_type: str
+    start: str
+
+
+def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list[str]:
+    """The job's own arguments. Only the path of the Kafka settings: a command line is visible in `ps`."""
+    return [
+        "--generation",
+        str(request.generation),
+        "--users-topic",
+        request.users_topic,
+        "--accounts-topic",
+        request.accounts_topic,
+        "--join-type",
+        request.join_type,
+        "--start",
+        request.start,
+        "--kafka-properties",
+        str(kafka_properties),
+    ]
+
+
+def backfill_arguments(generation: int, kafka_properties: Path) -> list[str]:
+    """What is to be built is in the spec of the generation."""
+    return ["--generation", str(generation), "--kafka-properties", str(kafka_properties)]
+
+
+def spark_conf(
+    master: str,
+    jars: Sequence[Path],
+    archive: Path | None = None,
+    store_jars: Sequence[Path] = (),
+    executors: Executors | None = None,
+    is_elsewhere: bool = False,
+    java_options: str = "",
+) -> dict[str, str]:
+    """What must be fixed before the session exists; the job's session builder sets the rest.
+
+    Where the driver runs on this machine, the jars are on its class path, where its class archive can hold them too.
+    Those of an object store are not: an archive is of no use when the class path does not begin as it did for the
+    archive. Executors get all of them from the driver. One that runs elsewhere finds its own.
+    """
+    if is_elsewhere:
+        return (executors or Executors()).conf(master) | elsewhere_conf([*jars, *store_jars])
+    conf = {CLASS_PATH: ":".join(map(str, jars))}
+    if is_local(master):
+        conf |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    else:
+        conf |= (executors or Executors()).conf(master)
+    if fetched := [*([] if is_local(master) else jars), *store_jars]:
+        conf["spark.jars"] = ",".join(map(str, fetched))
+    options = [java_options] * bool(java_options) + [f"-XX:SharedArchiveFile={archive}"] * bool(archive)
+    return conf | ({JAVA_OPTIONS: " ".join(options)} if options else {})
+
+
+def is_local(master: str) -> bool:
+    """Driver and executors in one process."""
+    return master.startswith("local")
+
+
+def bind_environment(master: str) -> dict[str, str]:
+    """On one machine everything listens on loopback; the address of Spark's UI can be set in no other way."""
+    return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}
+
+
+def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -> dict[str, str]:
+    """Variables on top of the task's own: one Python on both sides, the Java that set-up found.
+
+    The folder of this Python comes first on PATH, because that is where pyspark puts spark-submit.
+    """
+    return {
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+        "JAVA_HOME": str(java_home),
+        "PATH": f"{python.parent}:{base.get('PATH', '')}",
+        # Else each thread that calls RocksDB may keep what it frees for itself.
+        "MALLOC_ARENA_MAX": "2",
+        # The other pools of Arrow keep what was freed, for good.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,369 @@
+"""What is healthy: each check makes a plain verdict of what was seen; one decision says how a silent stream is mended.
+
+Pure: no I/O and no clock of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from switchyard.drivers.running import DriverProcess, SpareProcess
+from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
+from switchyard.policies import Limits
+from switchyard.swap import state_machine
+from switchyard.swap.state_machine import Ledger, Standing
+from switchyard.wording import describe_time
+
+WINDOW = timedelta(minutes=3)
+"""How far back lag and rejects are looked at."""
+LEAST_REJECTS = 20
+GROWTH_OF_LAG = 1.5
+LEAST_LAG = 1_000
+SLOW_BATCHES = 5
+UNDER_WAY = frozenset({"running", "queued", "scheduled", "restarting", "up_for_retry", "up_for_reschedule", "deferred"})
+STOPPED_BY_HAND = frozenset({"success"})
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    MENDING = "mending"
+    """Not healthy, and Switchyard mends it by itself."""
+    PERSON = "person needed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    check: str
+    level: Level
+    text: str
+
+    @property
+    def is_incident(self) -> bool:
+        return self.level in (Level.MENDING, Level.PERSON)
+
+
+@dataclass(frozen=True)
+class Beat:
+    """One row of `progress`."""
+
+    at: datetime
+    attempt: int
+    batch_id: int
+    input_rows: int
+    rejected_rows: int
+    lag: int | None
+    batch_seconds: float
+    is_batch: bool
+    moved_at: datetime | None = None
+    """When the driver's work last moved; None when an earlier version of Switchyard wrote the row."""
+    executors: int | None = None
+
+
+@dataclass(frozen=True)
+class Disk:
+    name: str
+    free: int
+    total: int
+
+
+@dataclass(frozen=True)
+class LastAudit:
+    at: datetime
+    generation: int
+    differences: int
+    """Rows missing or extra, and records not stored exactly once"""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen at one moment. A part that nobody has looked at is empty."""
+
+    now: datetime
+    ledger: Ledger
+    standing: Standing
+    beats: Sequence[Beat] = ()
+    """Rows of the active generation's newest attempt, oldest first, the last ones and those of the window."""
+    broker_error: str | None = None
+    disks: Sequence[Disk] = ()
+    drivers: Sequence[DriverProcess] = field(default_factory=tuple)
+    spares: Sequence[SpareProcess] = ()
+    audit: LastAudit | None = None
+    """The newest one of the active generation"""
+
+    @property
+    def silence(self) -> timedelta | None:
+        """How long ago the active generation was heard of: a report, or the flip that made it active."""
+        signs = [beat.at for beat in self.beats[-1:]] + [entry.at for entry in self.ledger.flips[-1:]]
+        return self.now - max(signs) if signs and self.standing.generation is not None else None
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether what is active is a range of history: it is finished, and nobody works on it."""
+        return self.ledger.is_snapshot(self.standing.generation)
+
+    @property
+    def batches(self) -> list[Beat]:
+        return [beat for beat in self.beats if beat.is_batch]
+
+    @property
+    def without_progress(self) -> timedelta:
+        """How long the driver's work has not moved; of a driver that does not tell, how long it committed no batch."""
+        if self.beats and (moved_at := self.beats[-1].moved_at) is not None:
+            return self.beats[-1].at - moved_at
+        waiting = []
+        for beat in reversed(self.beats):
+            if beat.is_batch or not beat.lag:
+                break
+            waiting.append(beat)
+        return waiting[0].at - waiting[-1].at if waiting else timedelta()
+
+
+def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
+    silence, generation = sight.silence, sight.standing.generation
+    if silence is None:
+        return _judge_absence(sight, limits)
+    if sight.is_snapshot:
+        return Verdict("heartbeat", Level.OK, f"generation {generation} is a finished snapshot and needs no driver")
+    name, ago = f"generation {generation}", describe_time(silence)
+    if silence <= limits.stale:
+        return Verdict("heartbeat", Level.OK, f"{name} reported {ago} ago")
+    if silence <= limits.hung:
+        return Verdict("heartbeat", Level.WARNING, f"{name} was last heard of {ago} ago")
+    text = f"{name} was last heard of {ago} ago: its driver is dead or hung"
+    if silence <= limits.lost:
+        return Verdict("heartbeat", Level.MENDING, f"{text}, and is started again")
+    return Verdict("heartbeat", Level.PERSON, f"{text}, and starting it again did not help: read the log of its run")
+
+
+def _judge_absence(sight: Sight, limits: Limits) -> Verdict:
+    """The first generation of all takes its time, and that is no incident."""
+    request = sight.ledger.building
+    if request is None:
+        level = Level.MENDING if sight.ledger.entries else Level.WARNING
+        return Verdict("heartbeat", level, "no generation is active; the control DAG asks for one")
+    text = f"no generation is active yet; generation {request.generation} was asked for at {request.at:%H:%M:%S}"
+    is_late = sight.now - request.at > limits.lost
+    return Verdict("heartbeat", Level.PERSON if is_late else Level.WARNING, text)
+
+
+def check_progress(sight: Sight, limits: Limits) -> Verdict:
+    """A driver that lives and does nothing is not healthy."""
+    if not sight.beats:
+        return Verdict("progress", Level.OK, "there is no report to judge by")
+    if sight.is_snapshot:
+        return Verdict("progress", Level.OK, "a snapshot is finished")
+    last = sight.beats[-1]
+    if reason := _explain(sight, stuck_after(sight, limits) if last.moved_at is None else limits.standstill):
+        return Verdict("progress", Level.MENDING, f"{reason}; a driver that stays like this is started again")
+    if last.lag == 0:
+        return Verdict("progress", Level.OK, f"batch {last.batch_id}: all is read")
+    return Verdict("progress", Level.OK, f"batch {last.batch_id} is the last one")
+
+
+def explain_standstill(
+    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_catching_up: bool = False
+) -> str | None:
+    """Why rows do not move; None while they do, and while nothing waits or it is not known whether anything does.
+
+    `time` is how long nothing has moved; `executors` is None where a driver needs none. While a swap has not caught up
+    it waits for records, whatever is known of the lag.
+    """
+    if time <= patience:
+        return None
+    if executors == 0:
+        return f"the driver has had no executors for {describe_time(time)}: see that Spark's master and workers run"
+    if not lag and not is_catching_up:
+        return None
+    waiting = _describe_waiting(lag)
+    return f"{waiting}, and for {describe_time(time)} no batch was committed and no task of Spark has moved"
+
+
+def _describe_waiting(lag: int | None) -> str:
+    if lag is None:
+        return "the broker does not answer"
+    return f"{lag} records wait" if lag else "the first batch is not committed"
+
+
+def _explain(sight: Sight, patience: timedelta) -> str | None:
+    last = sight.beats[-1]
+    return explain_standstill(last.lag, last.executors, sight.without_progress, patience)
+
+
+def is_stuck(sight: Sight, limits: Limits) -> bool:
+    """Whether a driver that lives has done nothing for so long that it is ended, unless it ends by itself."""
+    return bool(sight.beats) and _explain(sight, stuck_after(sight, limits)) is not None
+
+
+def stuck_after(sight: Sight, limits: Limits) -> timedelta:
+    """A generation that reads a long history has long batches: what is normal for it is not stuck."""
+    longest = max((beat.batch_seconds for beat in sight.batches), default=0.0)
+    return max(limits.stuck, timedelta(seconds=SLOW_BATCHES * longest))
+
+
+def check_lag(sight: Sight, limits: Limits) -> Verdict:
+    if sight.is_snapshot:
+        return Verdict("lag", Level.OK, "a snapshot has an end, and is there")
+    known = [beat.lag for beat in sight.beats if beat.lag is not None]
+    if not known:
+        return Verdict("lag", Level.WARNING if sight.beats else Level.OK, "the lag is not known")
+    third = max(1, len(known) // 3)
+    before, after = statistics.median(known[:third]), statistics.median(known[-third:])
+    rate = sum(beat.input_rows for beat in sight.beats) / WINDOW.total_seconds()
+    text = f"{known[-1]} records behind, {rate:.0f} records a second"
+    if len(known) >= 6 and after > LEAST_LAG and after > GROWTH_OF_LAG * before:
+        text += f", and it grows: {before:.0f} some minutes ago"
+        is_hopeless = rate == 0 or after / rate > limits.lost.total_seconds()
+        advice = ": give the driver more cores or memory" if is_hopeless else ""
+        return Verdict("lag", Level.PERSON if is_hopeless else Level.WARNING, text + advice)
+    return Verdict("lag", Level.OK, text)
+
+
+def check_rejects(sight: Sight, limits: Limits) -> Verdict:
+    read = sum(beat.input_rows for beat in sight.beats)
+    rejected = sum(beat.rejected_rows for beat in sight.beats)
+    text = f"{rejected} of {read} records of the last {describe_time(WINDOW)} were rejected"
+    if rejected < LEAST_REJECTS:
+        return Verdict("rejects", Level.OK, text)
+    if rejected >= limits.reject_share * read:
+        return Verdict(
+            "rejects", Level.PERSON, f"{text}: read the reasons in the table rejects; has the schema changed?"
+        )
+    return Verdict("rejects", Level.WARNING, f"{text}; the table rejects has the reasons")
+
+
+def check_broker(sight: Sight, limits: Limits) -> Verdict:
+    if sight.broker_error is None:
+        return Verdict("broker", Level.OK, "the broker answers")
+    return Verdict("broker", Level.PERSON, sight.broker_error)
+
+
+def check_disk(sight: Sight, limits: Limits) -> Verdict:
+    if not sight.disks:
+        return Verdict("disk", Level.OK, "the tables are not on a disk of this machine")
+    fullest = min(sight.disks, key=lambda disk: disk.free)
+    text = f"{fullest.free / 2**30:.1f} GiB of {fullest.total / 2**30:.1f} GiB are free under the {fullest.name}"
+    if fullest.free < limits.least_free_bytes:
+        return Verdict("disk", Level.PERSON, f"{text}: run switchyard_maintenance or make room")
+    if fullest.free < 2 * limits.least_free_bytes:
+        return Verdict("disk", Level.WARNING, text)
+    return Verdict("disk", Level.OK, text)
+
+
+def check_swap(sight: Sight, limits: Limits) -> Verdict:
+    request = sight.ledger.building
+    if request is None:
+        return Verdict("swap", Level.OK, "no swap is under way")
+    name = f"{request.swapId} (generation {request.generation})"
+    if not state_machine.is_overdue(request, sight.now) or request.deadline is None:
+        return Verdict("swap", Level.OK, f"{name} is under way")
+    late = sight.now - request.deadline
+    text = f"{name} is {describe_time(late)} past its deadline and not settled"
+    return Verdict("swap", Level.PERSON if late > limits.lost else Level.MENDING, text)
+
+
+def check_drivers(sight: Sight, limits: Limits) -> Verdict:
+    orphans, spares = find_orphans(sight, limits), find_useless_spares(sight, limits)
+    if not orphans and not spares:
+        text = f"{len({driver.generation for driver in sight.drivers})} generations run here"
+        return Verdict("drivers", Level.OK, f"{text}; {describe_spares(sight)}" if limits.has_spare else text)
+    names = [f"session {driver.session} of generation {driver.generation}" for driver in orphans]
+    names += [f"session {spare.session}, a spare that hangs or is not wanted" for spare in spares]
+    return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {', '.join(names)}")
+
+
+def check_audit(sight: Sight, limits: Limits) -> Verdict:
+    audit = sight.audit
+    if audit is None:
+        return Verdict("audit", Level.OK, "the active generation was not audited yet")
+    ago = describe_time(sight.now - audit.at)
+    if audit.differences:
+        text = f"the audit of generation {audit.generation} {ago} ago found {audit.differences} differences"
+        return Verdict("audit", Level.PERSON, f"{text}: read the last red run of switchyard_audit")
+    return Verdict("audit", Level.OK, f"the audit of generation {audit.generation} {ago} ago was clean")
+
+
+CHECKS: dict[str, Callable[[Sight, Limits], Verdict]] = {
+    "broker": check_broker,
+    "heartbeat": check_heartbeat,
+    "progress": check_progress,
+    "lag": check_lag,
+    "rejects": check_rejects,
+    "disk": check_disk,
+    "swap": check_swap,
+    "drivers": check_drivers,
+    "audit": check_audit,
+}
+
+
+def find_orphans(sight: Sight, limits: Limits) -> list[DriverProcess]:
+    """Drivers of generations that are over, and that had the time to notice it."""
+    return [
+        driver
+        for driver in sight.drivers
+        if driver.age > limits.hung and _has_been_over(sight, driver.generation, limits.hung)
+    ]
+
+
+def find_useless_spares(sight: Sight, limits: Limits) -> list[SpareProcess]:
+    """Spares that hang, while they warm up or while they wait, and all of them when there is to be none."""
+    return [spare for spare in sight.spares if not limits.has_spare or _hangs(spare, limits)]
+
+
+def _hangs(spare: SpareProcess, limits: Limits) -> bool:
+    """A spare shows life at each batch of its rehearsal, which may take minutes on a busy machine."""
+    if spare.is_ready:
+        return spare.silence > limits.hung
+    patience = limits.starting + limits.hung
+    return spare.silence > patience or spare.age > patience + timedelta(seconds=MOST_REHEARSAL_SECONDS)
+
+
+def describe_spares(sight: Sight) -> str:
+    if any(spare.is_ready for spare in sight.spares):
+        return "a spare driver is ready"
+    return "a spare driver is warming up" if sight.spares else "there is no spare driver now"
+
+
+def _has_been_over(sight: Sight, generation: int, time: timedelta) -> bool:
+    if generation == sight.standing.generation or not state_machine.is_over(sight.ledger, generation):
+        return False
+    last = max((entry.at for entry in sight.ledger.entries if entry.generation == generation), default=sight.now)
+    return sight.now - last > time
+
+
+class Cure(StrEnum):
+    """How a silent or stuck stream is brought back."""
+
+    NONE = "none"
+    WAIT = "wait"
+    """Airflow starts it again already."""
+    END_DRIVER = "end the driver"
+    """Its task then starts the next attempt."""
+    START_RUN = "start a run"
+    """There is no task any more that would start an attempt."""
+    ASK_PERSON = "ask a person"
+
+
+def is_silent(sight: Sight, limits: Limits) -> bool:
+    return sight.silence is not None and sight.silence > limits.hung
+
+
+def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
+    """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
+    if sight.is_snapshot:
+        return Cure.NONE
+    stands_still = is_stuck(sight, limits)
+    if not is_silent(sight, limits) and not stands_still:
+        return Cure.NONE
+    own = [driver for driver in sight.drivers if driver.generation == sight.standing.generation]
+    if any(driver.age <= limits.starting for driver in own) and not stands_still:
+        return Cure.WAIT
+    if own:
+        return Cure.END_DRIVER
+    if task_state in UNDER_WAY:
+        return Cure.WAIT
+    return Cure.ASK_PERSON if task_state in STOPPED_BY_HAND else Cure.START_RUN

@@ -1,0 +1,109 @@
+"""Mends what the health checks found: settles what is due, ends orphans, brings a silent stream back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from switchyard.drivers.running import end_driver, end_spare
+from switchyard.health import checks
+from switchyard.health.checks import Cure, Level, Sight, Verdict
+from switchyard.health.inputs import look, see_beats, see_drivers
+from switchyard.settings import Settings
+from switchyard.swap.log_messages import open_book
+from switchyard.swap.reconcile import Run, keep_up, run_of_life
+from switchyard.tables.logs import tell
+
+HEAL = "heal"
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Healing:
+    done: list[str]
+    """What was done, in plain words."""
+    run: Run | None = None
+    """The run that is to be started."""
+    advice: str | None = None
+    """What a person has to do."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.advice:
+            return Verdict(HEAL, Level.PERSON, self.advice)
+        return Verdict(HEAL, Level.WARNING if self.done else Level.OK, "; ".join(self.done) or "nothing to mend")
+
+
+def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> Healing:
+    """`find_task_state` gives the state of the task that keeps a driver alive, by its run id."""
+    keep_up(settings, open_book(settings.layout))
+    sight = see_drivers(see_beats(look(settings), settings, {}), settings, {})
+    done = [*_end_orphans(settings, sight), *_end_useless_spares(settings, sight)]
+    generation = sight.standing.generation
+    life = run_of_life(sight.ledger, generation) if generation is not None else None
+    if generation is None or life is None:
+        return Healing(done)
+    cure = checks.choose_cure(sight, settings.limits, find_task_state(life.run_id))
+    if cure is Cure.END_DRIVER and _reports_after_all(settings, sight):
+        return Healing(done)
+    if cure is Cure.END_DRIVER:
+        return Healing([*done, _end_hung(settings, sight, generation)])
+    if cure is Cure.START_RUN:
+        run = _next_run(sight, life)
+        text = f"generation {generation} has no driver and no task that starts one: run {run.run_id} is started"
+        tell(settings.layout, text, level="WARNING", generation=generation)
+        return Healing([*done, text], run)
+    if cure is Cure.ASK_PERSON:
+        text = f"the stream of generation {generation} was stopped by hand: clear its task `stream` to go on"
+        return Healing(done, advice=text)
+    return Healing(done)
+
+
+def _reports_after_all(settings: Settings, sight: Sight) -> bool:
+    """When the clock was put forward, a live driver seems silent until its next report: that is waited for."""
+    if not checks.is_silent(sight, settings.limits):
+        return False
+    deadline = time.monotonic() + 2 * settings.heartbeat_seconds
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        if see_beats(sight, settings, {}).beats[-1:] != sight.beats[-1:]:
+            return True
+    return False
+
+
+def _end_orphans(settings: Settings, sight: Sight) -> list[str]:
+    done = []
+    for driver in checks.find_orphans(sight, settings.limits):
+        end_driver(driver.session)
+        text = f"a driver of generation {driver.generation}, which is over, was still there and was ended"
+        tell(settings.layout, text, level="WARNING", generation=driver.generation)
+        done.append(text)
+    return done
+
+
+def _end_useless_spares(settings: Settings, sight: Sight) -> list[str]:
+    done = []
+    for spare in checks.find_useless_spares(sight, settings.limits):
+        if end_spare(settings.workspace, spare):
+            text = (
+                "a spare driver hung and was ended" if settings.spare else "a spare driver was there that is not wanted"
+            )
+            tell(settings.layout, text, level="WARNING")
+            done.append(text)
+    return done
+
+
+def _end_hung(settings: Settings, sight: Sight, generation: int) -> str:
+    for driver in sight.drivers:
+        if driver.generation == generation:
+            end_driver(driver.session)
+    text = f"the driver of generation {generation} hung and was ended; its task starts the next attempt"
+    tell(settings.layout, text, level="WARNING", generation=generation)
+    return text
+
+
+def _next_run(sight: Sight, life: Run) -> Run:
+    """Named after the attempt that is missing: asking twice starts one."""
+    attempt = sight.beats[-1].attempt + 1 if sight.beats else 1
+    return replace(life, run_id=f"{life.run_id}-attempt-{attempt}", note=f"{life.note}; started again by health")

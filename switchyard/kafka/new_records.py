@@ -1,0 +1,76 @@
+"""Watching a topic for news with a consumer that is handed in: what is new in it, never what it says.
+
+Partitions are assigned by hand: a group would stay deaf for its session timeout after a watcher was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from switchyard.kafka.clients import Hearing, diagnose, open_client
+
+COMPLAIN_SECONDS = 60.0
+MOST_AT_ONCE = 1000
+Place = tuple[str, int, int]
+log = logging.getLogger("switchyard.bell")
+
+
+class Complaints(Hearing):
+    """librdkafka repeats itself many times a second while the broker is away; the log hears it once a minute."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(properties)
+        self._silent_until = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        super().__call__(error)
+        if time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + COMPLAIN_SECONDS
+            log.warning("Kafka: %s", diagnose(error.code(), error.str()) or self.hide(error.str()))
+
+
+def open_watcher(properties: Mapping[str, str], group: str) -> Consumer:
+    """A consumer with the settings of the connection, and a group for the committed positions only."""
+    own = {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "log_level": 2,
+        "reconnect.backoff.ms": 500,
+        "reconnect.backoff.max.ms": 2000,
+    }
+    return open_client(Consumer, {**properties, **own}, Complaints(properties))
+
+
+def assign_new(consumer: Consumer, topics: Iterable[str], assigned: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Adds partitions that were not there before; those already read keep their position."""
+    try:
+        found = {
+            (name, partition)
+            for topic in topics
+            for name, data in consumer.list_topics(topic, timeout=5).topics.items()
+            for partition in data.partitions
+        }
+        if found - assigned:
+            consumer.incremental_assign([TopicPartition(*key) for key in sorted(found - assigned)])
+    except KafkaException as error:
+        log.warning("the bell cannot see %s: %s", ", ".join(topics), error)
+        return assigned
+    return assigned | found
+
+
+def poll_newest(consumer: Consumer, seconds: float) -> list[Place]:
+    """Waits for one message and takes all that are there with it: the newest place of each partition."""
+    newest: dict[tuple[str, int], Place] = {}
+    first = consumer.poll(seconds)
+    for message in [first, *consumer.consume(MOST_AT_ONCE, 0)] if first is not None else []:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() or topic is None or partition is None or offset is None:
+            log.warning("Kafka: %s", message.error())
+            continue
+        newest[topic, partition] = (topic, partition, offset)
+    return list(newest.values())

@@ -1,0 +1,114 @@
+"""Keeps a generation running at `up`: looks at the tables and at Airflow, decides as data, then acts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from switchyard.errors import SwitchyardError
+from switchyard.local.airflow_api import AirflowApi
+from switchyard.settings import Settings
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.reconcile import Run, run_of_life
+from switchyard.swap.state_machine import Event, Ledger
+from switchyard.tables.progress import newest_progress
+from switchyard.tables.status import read_status
+from switchyard.tables.store import has_table, list_files, open_table
+
+DAG_ID = "switchyard_generation"
+CONTROL_DAG_ID = "switchyard_control"
+STREAM_TASK = "stream"
+UNDER_WAY = frozenset({"queued", "running"})
+
+
+class Action(StrEnum):
+    WAIT = "wait"
+    TRIGGER = "trigger"
+    CLEAR = "clear"
+    GIVE_UP = "give up"
+
+
+def decide(run_state: str | None, was_started: bool) -> Action:
+    """A run that is missing is triggered, one that has ended is reopened; neither more than once."""
+    if run_state in UNDER_WAY:
+        return Action.WAIT
+    if was_started:
+        return Action.GIVE_UP
+    return Action.TRIGGER if run_state is None else Action.CLEAR
+
+
+class Keeper:
+    def __init__(self, settings: Settings, api: AirflowApi, started_at: datetime) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._api = api
+        self._started_at = started_at
+        self._started_runs: set[str] = set()
+        self._has_rung = False
+
+    def keep(self) -> str | None:
+        """One round; a sentence for the log when something was done. Raises when nothing is left to try."""
+        if not self._has_rung:
+            return self._ring()
+        ledger, status = DeltaBook(self._layout).ledger(), read_status(self._layout)
+        if status is None:
+            self._check_boot(ledger)
+            return None
+        run = run_of_life(ledger, status.generation)
+        return self._keep_run(run) if run else None
+
+    @property
+    def _ring_id(self) -> str:
+        return f"up-{self._started_at:%Y%m%dT%H%M%S}"
+
+    def _ring(self) -> str:
+        """One round of the control DAG: at the first start it asks for a generation, later it reads what waits."""
+        self._has_rung = True
+        run_id = self._ring_id
+        for dag_id in (DAG_ID, CONTROL_DAG_ID):
+            self._api.set_paused(dag_id, False)
+        self._api.trigger(CONTROL_DAG_ID, run_id, {})
+        return f"run {run_id} of {CONTROL_DAG_ID} was triggered."
+
+    def _check_boot(self, ledger: Ledger) -> None:
+        """Nothing is active yet: if the round of this start has asked for nothing, the last refusal says why."""
+        is_over = self._api.run_state(CONTROL_DAG_ID, self._ring_id) in ("success", "failed")
+        if not is_over or ledger.open_requests or not ledger.entries:
+            return
+        last = ledger.entries[-1]
+        if last.event in (Event.REJECTED, Event.FAILED):
+            raise SwitchyardError(f"no generation could be started: {last.detail}")
+
+    def _keep_run(self, run: Run) -> str | None:
+        state = self._api.run_state(DAG_ID, run.run_id)
+        action = decide(state, run.run_id in self._started_runs)
+        if action is Action.WAIT:
+            return None
+        if action is Action.GIVE_UP:
+            logs = self._settings.workspace.airflow / "logs" / f"dag_id={DAG_ID}" / f"run_id={run.run_id}"
+            raise SwitchyardError(f"run {run.run_id} ended as {state} (logs: {logs}).")
+        self._started_runs.add(run.run_id)
+        if action is Action.CLEAR:
+            self._api.clear_task(DAG_ID, run.run_id, STREAM_TASK)
+            return f"run {run.run_id} had ended ({state}); its stream goes on from its checkpoint."
+        self._api.trigger(DAG_ID, run.run_id, run.conf, run.note)
+        return f"run {run.run_id} of {DAG_ID} was triggered."
+
+    def is_flowing(self, with_demo: bool) -> int | None:
+        """The active generation, if it has reported since this start and, when the demo feeds it, has joined rows."""
+        status = read_status(self._layout)
+        if status is None:
+            return None
+        if DeltaBook(self._layout).ledger().is_snapshot(status.generation):
+            return status.generation
+        progress = newest_progress(self._layout, status.generation)
+        if progress is None or progress.at < self._started_at:
+            return None
+        is_fed = with_demo and status.usersTopic == self._settings.users_topic
+        is_batching = progress.batchId >= 0 and self._has_rows(status.generation)
+        return status.generation if is_batching or not is_fed else None
+
+    def _has_rows(self, generation: int) -> bool:
+        if not has_table(self._layout, "joined"):
+            return False
+        return bool(list_files(self._layout, "joined", open_table(self._layout, "joined").version(), generation))

@@ -1,0 +1,153 @@
+"""What the command line and the page do about swaps: send, follow, plan, roll back, retire."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from switchyard.errors import InputError, SwitchyardError
+from switchyard.kafka.control_topic import publish
+from switchyard.kafka.topics import TopicReader
+from switchyard.local.kafka_settings import find_control_kafka, find_kafka
+from switchyard.settings import Settings
+from switchyard.swap.backfills import build_id, parse_wish, publish_id
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.control import MOST_ID_CHARACTERS, check_named_topics, parse_message
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.log_messages import describe, open_book
+from switchyard.swap.reconcile import Run, retire_now
+from switchyard.swap.state_machine import ROLLBACK_PREFIX, Event, Ledger, is_overdue
+
+BACKFILL_DAG = "switchyard_backfill"
+LOOK_SECONDS = 0.25
+PATIENCE_SECONDS = 90.0
+"""The control DAG looks each minute even if its bell is broken."""
+
+Tell = Callable[[str], None]
+
+
+def send_swap(
+    settings: Settings, fields: Mapping[str, Any], swap_id: str | None, requested_by: str | None = None
+) -> str:
+    """Publishes a control message and returns the id under which its outcome will be found.
+
+    What can never become a swap, whatever the broker and the tables say, is refused before it is sent.
+    """
+    chosen = _check_id(swap_id) or _new_id("page" if requested_by else "cli")
+    value = json.dumps({**fields, "id": chosen}).encode()
+    message = parse_message(value)
+    check_named_topics(message.usersTopic, message.accountsTopic, settings.policy)
+    publish(find_control_kafka(settings), settings.control_topic, value, requested_by or requester())
+    return chosen
+
+
+def make_dry_run(settings: Settings, fields: Mapping[str, Any], requested_by: str | None = None) -> Answer:
+    message = parse_message(json.dumps({**fields, "dryRun": True}).encode())
+    with TopicReader(find_kafka(settings)) as reader:
+        return Desk(settings, reader).take(message, _new_id("plan"), requested_by or requester())
+
+
+def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested_by: str | None = None) -> str:
+    """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
+    chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("page" if requested_by else "cli"))
+    with TopicReader(find_kafka(settings)) as reader:
+        desk = Desk(settings, reader)
+        desk.roll_back(chosen, requested_by or requester())
+        run = desk.next_run()
+    if run is not None:
+        start_run(settings, run, tell)
+    return chosen
+
+
+def retire(settings: Settings, generation: int) -> None:
+    """Retires a lingering generation in the tables themselves, like a rollback; its driver ends when it sees that."""
+    retire_now(settings, open_book(settings.layout), generation, f"asked for by {requester()}")
+
+
+def start_run(settings: Settings, run: Run, tell: Tell) -> None:
+    """Starts the run now if Airflow can be asked; otherwise the control DAG does within a minute."""
+    from switchyard.local.airflow_api import AirflowApi
+    from switchyard.local.first_generation import DAG_ID
+
+    try:
+        AirflowApi.of(settings).trigger(DAG_ID, run.run_id, run.conf, run.note)
+    except (SwitchyardError, OSError):
+        tell("Airflow did not answer; the control DAG starts the driver within a minute of its return")
+
+
+def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
+    """Starts a run of the backfill DAG and returns its id. What can be refused is refused before."""
+    from switchyard.local.airflow_api import AirflowApi
+
+    parse_wish(fields)
+    run_id = _new_id("cli")
+    AirflowApi.of(settings).trigger(BACKFILL_DAG, run_id, fields, f"asked for by {requester()}")
+    return run_id
+
+
+def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Tells the build as it comes and, if it is to be published, the swap."""
+    if not fields.get("generation"):
+        built = follow(settings, build_id(run_id), tell, BACKFILL_DAG)
+        if not fields.get("publish") or built["outcome"] != Event.PLANNED:
+            return built
+    return follow(settings, publish_id(run_id), tell, BACKFILL_DAG)
+
+
+def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyard_control") -> dict[str, Any]:
+    """Tells each event of a swap as it comes; returns its outcome."""
+    book = DeltaBook(settings.layout)
+    began, told = time.monotonic(), 0
+    deadline_told = False
+    while True:
+        ledger = book.ledger()
+        entries = [entry for entry in ledger.entries if entry.swapId == swap_id]
+        for entry in entries[told:]:
+            tell(f"{time.monotonic() - began:5.1f} s  {entry.event:10}  {describe(entry)}")
+        told = len(entries)
+        outcome = ledger.outcomes.get(swap_id)
+        if outcome is not None:
+            return {
+                "swapId": swap_id,
+                "outcome": str(outcome.event),
+                "generation": outcome.generation,
+                "detail": outcome.detail,
+                "seconds": round(time.monotonic() - began, 1),
+            }
+        if not entries and time.monotonic() - began > PATIENCE_SECONDS:
+            raise SwitchyardError(
+                f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG {taker} running? "
+                "It will be taken when it runs again; `switchyard history` tells"
+            )
+        if entries and not deadline_told and _is_overdue(ledger, swap_id):
+            deadline_told = True
+            tell("its deadline is over; it is settled within a minute")
+        time.sleep(LOOK_SECONDS)
+
+
+def _is_overdue(ledger: Ledger, swap_id: str) -> bool:
+    request = ledger.find(swap_id)
+    return request is not None and is_overdue(request, datetime.now(UTC))
+
+
+def requester() -> str:
+    name = "unknown"
+    with suppress(KeyError, OSError, ImportError):
+        name = getpass.getuser()
+    return f"cli:{name}"
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _check_id(swap_id: str | None) -> str | None:
+    if swap_id is not None and not 0 < len(swap_id.strip()) <= MOST_ID_CHARACTERS:
+        raise InputError(f"--id needs 1 to {MOST_ID_CHARACTERS} characters")
+    return swap_id and swap_id.strip()

@@ -1,0 +1,35 @@
+"""From the arguments of a driver to its exit code: the same for one that was started for them and for a spare."""
+
+from __future__ import annotations
+
+import logging
+
+from switchyard.drivers.spares import Order
+from switchyard.errors import SwitchyardError
+from switchyard.kafka.client_settings import read_properties
+from switchyard.kafka.topics import TopicReader
+from switchyard.policies import Target
+from switchyard.settings import load_settings
+from switchyard.stream.failures import explain_failure
+from switchyard.stream.lifecycle import run_generation
+from switchyard.swap.generations import spec_for_driver
+
+log = logging.getLogger("switchyard.driver")
+
+
+def drive(order: Order) -> int:
+    """Runs one attempt of a generation to its end."""
+    request = order.request
+    try:
+        settings = load_settings()
+        kafka = {"bootstrap.servers": settings.bootstrap} | read_properties(order.kafkaProperties)
+        target = Target(request.users_topic, request.accounts_topic, request.join_type)
+        with TopicReader(kafka) as reader:
+            spec = spec_for_driver(settings, reader, request.generation, target, request.start)
+        return int(run_generation(settings, spec, kafka).value)
+    except SwitchyardError as error:
+        log.error("%s", error)
+        return error.exit_code
+    except Exception as error:
+        log.error("the driver failed: %s", explain_failure(error, details=""), exc_info=error)
+        return 1

@@ -1,0 +1,102 @@
+"""Whether the work of a driver moves, by signs of work that change: batches, tasks of Spark, files the driver touches.
+
+A batch of a long history may take minutes. Only one in which nothing moves is stuck.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from switchyard.health.checks import explain_standstill
+from switchyard.stream.runner import BatchRunner
+
+QUIET_SECONDS = 2.0
+"""Batches that come faster are sign enough; Spark is asked only after so long without one."""
+LOST_EXECUTORS = timedelta(seconds=30)
+"""Executors that are gone for so long do not come back: after its restart Spark's master does not know the driver."""
+BUSY_SHARE = 0.1
+"""Of a core, beside collecting garbage. A JVM whose tasks all wait uses a hundredth."""
+_METRICS = (
+    "numCompleteTasks",
+    "executorRunTime",
+    "inputRecords",
+    "outputRecords",
+    "shuffleReadRecords",
+    "shuffleWriteRecords",
+    "memoryBytesSpilled",
+)
+
+
+class Motion:
+    """Keeps the runner's `moved_at` and `executors` up to date, which go into each row of `progress`."""
+
+    def __init__(self, spark: SparkSession, runner: BatchRunner) -> None:
+        self._context: Any = spark.sparkContext._jsc.sc()
+        is_dynamic = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+        self._needs_executors = not self._context.isLocal() and not is_dynamic
+        self._had_executors = False
+        self._runner = runner
+        self._signs: list[Any] = []
+        sources = self._context.env().metricsSystem().getSourcesByName("JVMCPU")
+        self._cpu_gauge = sources.apply(0).metricRegistry().getGauges().get("jvmCpuTime")
+        self._pauses = _find_pauses(spark)
+        self._used = (0.0, 0.0, 0.0)
+
+    def look(self) -> None:
+        runner = self._runner
+        if self._needs_executors:
+            # The driver itself is one of those listed.
+            runner.executors = self._context.getExecutorMemoryStatus().size() - 1
+            self._had_executors |= runner.executors > 0
+        is_idle = not runner.lag and not runner.is_catching_up and runner.executors != 0
+        is_quiet = time.monotonic() - runner.moved_at > QUIET_SECONDS
+        # What a driver does that has no executors left is no work.
+        if is_idle or (is_quiet and runner.executors != 0 and self._has_moved()):
+            runner.moved_at = time.monotonic()
+
+    def _has_moved(self) -> bool:
+        before, self._signs = self._signs, self._read_signs()
+        return self._signs != before or (self._context.isLocal() and self._is_busy())
+
+    def _is_busy(self) -> bool:
+        """Whether the JVM has computed since the last look, and not only collected garbage. With a local master it
+        does the tasks itself, and Spark does not tell what a task has done before its end: its metrics have no names
+        on the way to a driver in the same JVM."""
+        before, self._used = self._used, self._read_used()
+        computed, collected, passed = (new - old for new, old in zip(self._used, before, strict=True))
+        # Some collectors have several threads, but nothing else runs meanwhile.
+        return min(computed, passed) - collected > BUSY_SHARE * passed
+
+    def _read_used(self) -> tuple[float, float, float]:
+        """Seconds: of processors that the JVM has used, of its pauses for collecting garbage, and of the clock."""
+        collected = sum(gauge.getValue() for gauge in self._pauses) / 1000
+        return self._cpu_gauge.getValue() / 1e9, collected, time.monotonic()
+
+    def _read_signs(self) -> list[Any]:
+        """Costs a call to the JVM for each number: some milliseconds."""
+        stages = self._context.statusStore().activeStages()
+        found = [stages.apply(number) for number in range(stages.size())]
+        signs: list[Any] = [getattr(stage, name)() for stage in found for name in ("stageId", *_METRICS)]
+        return [*signs, self._runner.sink.count_touched_files()]
+
+    def explain(self, patience: timedelta) -> str | None:
+        """Why nothing has moved for so long; None when something has, or nothing waits."""
+        runner = self._runner
+        still = timedelta(seconds=time.monotonic() - runner.moved_at)
+        return explain_standstill(runner.lag, runner.executors, still, patience, runner.is_catching_up)
+
+    def explain_end(self, stuck: timedelta) -> str | None:
+        """Why the driver has to end; a cluster may take its time to give a new driver its first executor."""
+        has_lost = self._had_executors and self._runner.executors == 0
+        return self.explain(min(stuck, LOST_EXECUTORS) if has_lost else stuck)
+
+
+def _find_pauses(spark: SparkSession) -> list[Any]:
+    """The gauge of each collector of garbage, in milliseconds; Spark registers them only where it is told to."""
+    jvm: Any = spark.sparkContext._jvm
+    gauges = jvm.org.apache.spark.metrics.source.JvmSource().metricRegistry().getGauges()
+    return [gauges.get(name) for name in gauges.keySet() if name.endswith(".time")]

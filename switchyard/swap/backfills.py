@@ -1,0 +1,211 @@
+"""Backfills: a snapshot of history is ordered and built beside everything else; a finished one is published by a flip.
+
+The build is a job of its own (`stream.backfill`). Publishing needs no Spark: a finished snapshot was proven when it was
+built, so the request for it flips at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from switchyard.errors import InputError
+from switchyard.kafka.topics import TopicReader
+from switchyard.layout import JOIN_TYPES, Layout
+from switchyard.offsets import Offsets, count_records
+from switchyard.policies import Target
+from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
+from switchyard.swap import control, state_machine, transitions
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.control import check_target
+from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, require_access
+from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
+from switchyard.swap.reconcile import clean_up
+from switchyard.swap.state_machine import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, Standing
+from switchyard.swap.transitions import Book
+from switchyard.tables.logs import tell
+from switchyard.tables.removal import delete_uncommitted
+from switchyard.tables.stable_names import newest_rows
+from switchyard.wording import shorten
+
+LOOK_SECONDS = 0.25
+RECENT_LINES = 1_000
+BUILD_DETAILS = "the log of the task `build` has the details"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a form or a command line asks for; None keeps what is active."""
+
+    usersTopic: str | None
+    accountsTopic: str | None
+    joinType: str | None
+    start: Edge
+    end: Edge
+
+    def target(self, standing: Standing, defaults: Target) -> Target:
+        current = standing.target or defaults
+        return Target(
+            self.usersTopic or current.usersTopic,
+            self.accountsTopic or current.accountsTopic,
+            self.joinType or current.joinType,
+        )
+
+
+def parse_wish(fields: Mapping[str, Any]) -> Wish:
+    """Reads the parameters of the form; an InputError says what is wrong with them."""
+    for name in ("users_topic", "accounts_topic", "join_type", "from", "to"):
+        if not isinstance(fields.get(name) or "", str):
+            raise InputError(f"{name} must be a text")
+    given = {name: (fields.get(name) or "").strip() or None for name in ("users_topic", "accounts_topic", "join_type")}
+    join_type, warnings = control.normalise_join(given["join_type"])
+    if warnings:
+        raise InputError(f"{shorten(str(given['join_type']))!r} is not a join type; use {', '.join(JOIN_TYPES)}")
+    start, end = parse_edge("from", fields.get("from")), parse_edge("to", fields.get("to"))
+    check_order(start, end)
+    return Wish(given["users_topic"], given["accounts_topic"], join_type, start, end)
+
+
+def build_id(run_id: str) -> str:
+    return f"{BACKFILL_PREFIX}{run_id}"
+
+
+def publish_id(run_id: str) -> str:
+    return f"{PUBLISH_PREFIX}{run_id}"
+
+
+class BackfillDesk(Desk):
+    """Where snapshots are ordered and published."""
+
+    def order(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
+        """Takes an order: settled at once when it cannot be built, else a build with its generation."""
+        if self.book.ledger().is_known(swap_id):
+            return self._known_build(swap_id)
+        return self._guarded(swap_id, requested_by, lambda: self._order_once(fields, swap_id, requested_by))
+
+    def _order_once(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
+        wish = parse_wish(fields)
+        target = wish.target(self.book.standing(), self.settings.policy.defaults)
+        check_target(target, self.settings.policy, self.reader.list_topics())
+        spec = resolve_backfill(self.settings, self.reader, target, wish)
+        keep_draft(self.settings.layout, swap_id, spec)
+
+        def choose(ledger: Ledger, standing: Standing) -> Target:
+            if wish.target(standing, self.settings.policy.defaults) != target:
+                raise transitions.Retry
+            return target
+
+        records = count_records(spec.startOffsets, spec.readyOffsets)
+        build = transitions.order_build(
+            self.book,
+            swap_id,
+            choose=choose,
+            start=shorten(spec.start),
+            requested_by=requested_by,
+            detail=f"to {shorten(str(spec.end))}, {records} records",
+        )
+        adopt_draft(self.settings.layout, swap_id, build.generation)
+        return Answer(swap_id, None, build)
+
+    def _known_build(self, swap_id: str) -> Answer:
+        ledger = self.book.ledger()
+        build = find_build(ledger, swap_id)
+        if build is not None and ledger.is_open(build):
+            adopt_draft(self.settings.layout, swap_id, build.generation)
+        return Answer(swap_id, ledger.outcomes.get(swap_id), build)
+
+    def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
+        """Asks for a finished snapshot: from here on it is a swap like any other."""
+        if self.book.ledger().is_known(swap_id):
+            return self._known(swap_id)
+        self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
+        return self._guarded(swap_id, requested_by, lambda: self._publish_once(generation, swap_id, requested_by))
+
+    def _publish_once(self, generation: int, swap_id: str, requested_by: str) -> Answer:
+        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+            build = ledger.builds.get(generation)
+            if build is None:
+                raise InputError(f"generation {generation} is no backfill; `switchyard history` names those that are")
+            if not ledger.is_built(generation):
+                raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
+            if ledger.is_removed(generation) or load_spec(self.settings.layout, generation) is None:
+                raise InputError(
+                    f"the rows of generation {generation} were removed after their keep time; build it anew"
+                )
+            # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
+            return generation, build.target, "resume"
+
+        detail = f"from generation {self.book.standing().generation} to the snapshot of generation {generation}"
+        return self._accepted(self._request(swap_id, choose, requested_by, detail))
+
+    def wait_for_flip(self, answer: Answer) -> Answer:
+        """The last flip may be so fresh that this one has to wait; it does not wait past its deadline."""
+        while answer.outcome is None and answer.request is not None:
+            time.sleep(LOOK_SECONDS)
+            answer = self._accepted(answer.request)
+        return answer
+
+
+def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wish: Wish) -> GenerationSpec:
+    """Asks the broker what the range means now. Later records are not part of it."""
+    topics = (target.usersTopic, target.accountsTopic)
+    require_access(reader, target)
+    bounds = {topic: reader.bounds(topic) for topic in topics}
+    at_moment: dict[str, Offsets] = {
+        side: {topic: reader.offsets_at(topic, edge.text) for topic in topics}
+        for side, edge in (("from", wish.start), ("to", wish.end))
+        if edge.moment is not None
+    }
+    starts, ends = resolve_range(target, wish.start, wish.end, bounds, at_moment)
+    return GenerationSpec(
+        generation=0,
+        usersTopic=target.usersTopic,
+        accountsTopic=target.accountsTopic,
+        joinType=target.joinType,
+        start=wish.start.text,
+        end=wish.end.text,
+        startOffsets=starts,
+        readyOffsets=ends,
+        stateRetention=settings.state_retention,
+        requestedAt=datetime.now(UTC),
+    )
+
+
+def find_build(ledger: Ledger, swap_id: str) -> Request | None:
+    return next((build for build in ledger.builds.values() if build.swapId == swap_id), None)
+
+
+def settle_build(settings: Settings, book: Book, build: Request, event: Event, detail: str) -> Entry:
+    """Ends a build as built (PLANNED) or FAILED, once; what a failed one has written is removed."""
+    transitions.note(book, build.entry(event, detail))
+    if state_machine.is_abandoned(book.ledger(), build.generation):
+        clean_up(settings.layout, book, build.generation)
+        if event is Event.FAILED:
+            # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.
+            delete_uncommitted(settings.layout, build.generation)
+    return book.ledger().outcomes[build.swapId]
+
+
+def tell_of_failure(layout: Layout, build: Request, attempt: int, reason: str) -> None:
+    """One line about an attempt that is perhaps not the last."""
+    text = f"attempt {attempt} of the backfill of generation {build.generation} failed: {reason}"
+    tell(layout, text, level="ERROR", generation=build.generation, swap_id=build.swapId)
+
+
+def explain_end(layout: Layout, build: Request, state: str) -> str:
+    """Why a build has ended without an outcome: what its last attempt told, if it could."""
+    rows = newest_rows(layout, "orchestrator_logs", RECENT_LINES)
+    told = [str(row["msg"]) for row in rows if row["swapId"] == build.swapId and row["level"] == "ERROR"]
+    why = told[-1] if told else f"its job was killed or could not start; {BUILD_DETAILS}"
+    return f"its task ended as {state} before it was built: {why}"
+
+
+def require_snapshot(settings: Settings, generation: int) -> GenerationSpec:
+    spec = load_spec(settings.layout, generation)
+    if spec is None or not spec.is_snapshot:
+        raise InputError(f"generation {generation} was not ordered as a backfill; order one with switchyard_backfill")
+    return spec

@@ -1,0 +1,132 @@
+"""One round of the control DAG: every waiting message is stored, settled or accepted, and only then committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from switchyard.errors import SwitchyardError
+from switchyard.kafka.control_topic import ControlRecord, control_topic
+from switchyard.kafka.topics import TopicReader
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.reconcile import Run, keep_up
+from switchyard.tables import store
+from switchyard.tables.folders import Folder
+from switchyard.tables.installation import installation_id
+from switchyard.tables.logs import tell
+
+_FAILURE = "control-failure.txt"
+"""Below the root while rounds fail: the reason that people were told"""
+_CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round has done, and the run that is to be started because of it."""
+
+    settled: dict[str, str]
+    """swap id → outcome, or REQUESTED while it is open"""
+    run: Run | None
+
+
+def run_round(settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None) -> Round:
+    """`kafka` are the client settings for the data, `control_kafka` those for the control topic if they differ."""
+    settled: dict[str, str] = {}
+    installation = installation_id(settings.layout)
+    with (
+        TopicReader(kafka) as reader,
+        control_topic(control_kafka or kafka, settings.control_topic, installation) as control,
+    ):
+        desk = Desk(settings, reader)
+        for record in control.read_waiting(lambda text: tell(settings.layout, text, level="WARNING")):
+            answer = take_record(desk, record)
+            settled[answer.swapId] = answer.document()["outcome"]
+            control.commit(record)
+        control.commit_ends()
+        if booted := desk.boot():
+            settled[booted.swapId] = booted.document()["outcome"]
+        keep_up(settings, desk.book)
+        return Round(settled, desk.next_run())
+
+
+@contextmanager
+def telling_failures(layout: Layout) -> Iterator[None]:
+    """People are told in `logs` why rounds fail, once for each reason and not each minute, and when one works again."""
+    try:
+        yield
+    except SwitchyardError as error:
+        # The tables may be what cannot be reached: then the log of the task is the place to look.
+        with suppress(SwitchyardError, OSError, DeltaError):
+            _tell_failure(layout, str(error))
+        raise
+    _tell_recovery(layout)
+
+
+def _tell_failure(layout: Layout, reason: str) -> None:
+    folder = Folder.at(layout.under())
+    with suppress(FileNotFoundError):
+        if folder.read_bytes(_FAILURE).decode() == reason:
+            return
+    tell(layout, f"messages on the control topic wait: {reason}", level="ERROR")
+    folder.write(_FAILURE, reason.encode())
+
+
+def _tell_recovery(layout: Layout) -> None:
+    folder = Folder.at(layout.under())
+    if folder.has_file(_FAILURE):
+        tell(layout, "messages on the control topic are taken again")
+        folder.delete_file(_FAILURE)
+
+
+def take_record(desk: Desk, record: ControlRecord) -> Answer:
+    keep_record(desk.settings.layout, record)
+    swap_id = record_id(desk.settings.layout, record)
+    return desk.take_value(record.value, swap_id, name_requester(record))
+
+
+def name_requester(record: ControlRecord) -> str:
+    """Who sent it: our own command line says so in the key; what anybody else writes there is not repeated."""
+    said = record.requested_by or ""
+    return said if _CLI_NAME.fullmatch(said) else "control"
+
+
+def keep_record(layout: Layout, record: ControlRecord) -> None:
+    """Stores a message as it came, once."""
+    value = None if record.value is None else record.value.decode("utf-8", errors="backslashreplace")
+    row = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "ts": record.ts,
+        "value": value,
+    }
+
+    def decide(table: DeltaTable) -> store.Change | None:
+        present = store.read_snapshot(table, "control_raw", where=_place(record), columns=["ts"])
+        return None if record.ts in present["ts"].to_pylist() else store.Change(rows=[row])
+
+    store.transact(layout, "control_raw", decide)
+
+
+def record_id(layout: Layout, record: ControlRecord) -> str:
+    """The swap id of a message without an id of its own: its place, and its time if the topic was created anew."""
+    place = f"{record.topic}-{record.partition}-{record.offset}"
+    there = store.read_arrow(layout, "control_raw", where=_place(record), columns=["ts"])
+    is_only = set(there["ts"].to_pylist()) <= {record.ts}
+    return place if is_only else f"{place}-{round(record.ts.timestamp() * 1000)}"
+
+
+def _place(record: ControlRecord) -> pc.Expression:
+    return (
+        (pc.field("topic") == record.topic)
+        & (pc.field("partition") == record.partition)
+        & (pc.field("offset") == record.offset)
+    )

@@ -1,0 +1,175 @@
+"""The book in Delta: swap_history and the status row, each changed only by compare-and-set on its version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from switchyard.layout import Layout
+from switchyard.policies import Target
+from switchyard.privacy import mask_emails
+from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
+from switchyard.tables import store
+from switchyard.tables.folders import Folder
+from switchyard.tables.status import ACTIVE
+
+FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
+"""Marks in the log of the status table: see `swaps`."""
+BARRED_BECAUSE = "switchyard.barredBecause"
+"""In the commit that sets the mark: the reason. Its outcome is written within a few commits of that table."""
+COMMITS_BACK = 10
+
+TICK = timedelta(microseconds=1)
+Clock = Callable[[], datetime]
+
+
+class DeltaBook:
+    """Keeps both tables open: looking again costs little while nothing has changed."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        clock: Clock = lambda: datetime.now(UTC),
+        on_written: Callable[[Entry], None] = lambda entry: None,
+    ) -> None:
+        self.layout = layout
+        self._clock = clock
+        self._on_written = on_written
+        self._history = store.open_table(layout, "swap_history")
+        store.add_new_columns(self._history, "swap_history")
+        self._status = store.open_table(layout, "status")
+        self._entries: dict[str, list[Entry]] = {}
+        self._ledger: tuple[int, Ledger] = (-1, Ledger())
+        self._standing: tuple[int, Standing] = (-1, Standing())
+
+    def ledger(self) -> Ledger:
+        self._history.update_incremental()
+        return self._ledger_at(self._history)
+
+    def standing(self) -> Standing:
+        self._status.update_incremental()
+        return self._standing_at(self._status)
+
+    def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
+        written: list[Entry] = []
+
+        def commit(table: DeltaTable) -> store.Change | None:
+            ledger = self._ledger_at(table)
+            entries = decide(ledger)
+            written[:] = stamp(entries, ledger, self._clock())
+            return store.Change(rows=[row_of(entry) for entry in written]) if written else None
+
+        store.transact(self.layout, "swap_history", commit)
+        for entry in written:
+            self._on_written(entry)
+        return written
+
+    def change(self, decide: Callable[[Standing], Standing | None]) -> Standing | None:
+        changed: list[Standing] = []
+
+        def commit(table: DeltaTable) -> store.Change | None:
+            before = self._standing_at(table)
+            after = decide(before)
+            changed[:] = [after] if after is not None else []
+            return None if after is None else change_of(before, after)
+
+        store.transact(self.layout, "status", commit)
+        return changed[0] if changed else None
+
+    def _standing_at(self, table: DeltaTable) -> Standing:
+        version = int(table.version())
+        if self._standing[0] != version:
+            self._standing = (version, standing_of(table))
+        return self._standing[1]
+
+    def _ledger_at(self, table: DeltaTable) -> Ledger:
+        """The history at a version. Every file is read once: entries are only ever added."""
+        version = int(table.version())
+        if self._ledger[0] != version:
+            paths = pa.table(table.get_add_actions())["path"].to_pylist()
+            fresh = [path for path in paths if path not in self._entries]
+            if fresh:
+                self._entries |= read_entries(table, fresh)
+            entries = [entry for path in paths for entry in self._entries[path]]
+            self._ledger = (version, Ledger.of(entries))
+        return self._ledger[1]
+
+
+def read_entries(table: DeltaTable, paths: list[str]) -> dict[str, list[Entry]]:
+    folder = Folder.at(table.table_uri).as_filesystem()
+    return {path: [entry_of(row) for row in store.read_file(folder, path, "swap_history")] for path in paths}
+
+
+def stamp(entries: list[Entry], ledger: Ledger, now: datetime) -> list[Entry]:
+    """The order of the entries is the order of their times, also when clocks disagree."""
+    last = ledger.entries[-1].at if ledger.entries else now - TICK
+    first = max(now, last + TICK)
+    return [replace(entry, at=first + number * TICK) for number, entry in enumerate(entries)]
+
+
+def row_of(entry: Entry) -> store.Row:
+    row = asdict(entry) | {"detail": mask_emails(entry.detail)}
+    target = row.pop("target") or {}
+    return row | {name: target.get(name) for name in ("usersTopic", "accountsTopic", "joinType")}
+
+
+def entry_of(row: store.Row) -> Entry:
+    fields = dict(row)
+    topics = [fields.pop(name, None) for name in ("usersTopic", "accountsTopic", "joinType")]
+    fields["event"] = Event(fields["event"])
+    return Entry(**fields, target=Target(*topics) if all(topics) else None)
+
+
+def standing_of(table: DeltaTable) -> Standing:
+    rows = store.read_snapshot(table, "status").to_pylist()
+    flipped, barred = (table.transaction_version(mark) or 0 for mark in (FLIPPED, BARRED))
+    marks = Standing(
+        flipped=flipped, barred=barred, barred_because=_find_reason(table, barred) if barred > flipped else ""
+    )
+    if not rows:
+        return marks
+    row = rows[0]
+    target = Target(row["usersTopic"], row["accountsTopic"], row["joinType"])
+    return replace(
+        marks, generation=row["generation"], target=target, lastApplied=row["lastApplied"], epoch=row["epoch"]
+    )
+
+
+def _find_reason(table: DeltaTable, barred: int) -> str:
+    """Why the request of this number was given up; empty when it lost its right to flip in another way."""
+    told = (commit.get(BARRED_BECAUSE) for commit in table.history(COMMITS_BACK))
+    known = {reason["number"]: reason["reason"] for reason in map(json.loads, filter(None, told))}
+    return str(known.get(barred, ""))
+
+
+def change_of(before: Standing, after: Standing) -> store.Change:
+    """Only what has changed: a bar is a mark without a row."""
+    marks = {}
+    if after.flipped != before.flipped:
+        marks[FLIPPED] = after.flipped
+    if after.barred != before.barred:
+        marks[BARRED] = after.barred
+    if replace(after, flipped=0, barred=0) == replace(before, flipped=0, barred=0):
+        reason = json.dumps({"number": after.barred, "reason": mask_emails(after.barred_because)})
+        return store.Change(markers=marks, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
+    return store.Change(rows=[status_row(after, ACTIVE)], mode="overwrite", markers=marks)
+
+
+def status_row(standing: Standing, state: str) -> store.Row:
+    target = standing.target
+    if target is None:
+        raise ValueError("a status row names what is joined")
+    return {
+        "generation": standing.generation,
+        "usersTopic": target.usersTopic,
+        "accountsTopic": target.accountsTopic,
+        "joinType": target.joinType,
+        "lastApplied": standing.lastApplied,
+        "state": state,
+        "epoch": standing.epoch,
+    }

@@ -1,0 +1,48 @@
+"""The story of every swap in plain words: one line in `logs` for each entry of the history."""
+
+from __future__ import annotations
+
+from switchyard.layout import Layout
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Entry, Event, is_build_id
+from switchyard.tables.logs import Level, tell
+
+_LEVELS: dict[Event, Level] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
+
+_BUILDS = {
+    Event.REQUESTED: "backfilling {name}: {entry.target}, from {entry.start}",
+    Event.STARTING: "the backfill of {name} is starting",
+    Event.PLANNED: "{name} is built and can be published",
+    Event.RETIRED: "{name} is closed",
+}
+
+
+def open_book(layout: Layout) -> DeltaBook:
+    """The book, whose entries are told to people as they are written."""
+    return DeltaBook(layout, on_written=lambda entry: tell_entry(layout, entry))
+
+
+def tell_entry(layout: Layout, entry: Entry) -> None:
+    level = _LEVELS.get(entry.event, "INFO")
+    tell(layout, describe(entry), level=level, generation=entry.generation, swap_id=entry.swapId)
+
+
+def describe(entry: Entry) -> str:
+    name = f"generation {entry.generation}"
+    if is_build_id(entry.swapId) and entry.event in _BUILDS:
+        return f"{_BUILDS[entry.event].format(name=name, entry=entry)}: {entry.detail}"
+    sentences = {
+        Event.REQUESTED: f"building {name}: {entry.target}, from {entry.start}",
+        Event.STARTING: f"the driver of {name} is starting",
+        Event.READY: f"{name} is ready",
+        Event.APPLIED: f"flipped: {name} is active",
+        Event.REFRESHED: "unchanged: refreshed, nothing restarts",
+        Event.REJECTED: "rejected",
+        Event.SUPERSEDED: f"{name} is not built any further",
+        Event.FAILED: f"{name} failed" if entry.generation else "failed",
+        Event.PLANNED: "planned, nothing is changed",
+        Event.LINGERING: f"{name} lingers",
+        Event.RETIRED: f"{name} has retired",
+    }
+    sentence = sentences[entry.event]
+    return f"{sentence}: {entry.detail}" if entry.detail and entry.event is not Event.APPLIED else sentence

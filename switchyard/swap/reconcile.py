@@ -1,0 +1,193 @@
+"""What is due, done by whoever looks next: outcomes, the retirement of silent generations, what failed builds left.
+
+The control DAG looks each minute and at each message; drivers look every second. All of it may be done twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from switchyard.errors import InputError
+from switchyard.layout import Layout
+from switchyard.settings import Settings
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.generations import remove_checkpoint
+from switchyard.swap.state_machine import Event, Ledger, Request
+from switchyard.swap.transitions import Book
+from switchyard.tables.logs import Level, tell
+from switchyard.tables.progress import newest_progress, report_again
+from switchyard.tables.removal import remove_generation_rows
+from switchyard.tables.writer import claim_attempt
+
+SNAPSHOT_TIME = timedelta(minutes=5)
+"""How old the report of an active snapshot may get: its readers stay near the newest versions of the tables."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The Airflow run that gives a request its driver."""
+
+    run_id: str
+    note: str
+    conf: dict[str, str | int] = field(default_factory=dict)
+
+
+def last_seen(layout: Layout, generation: int) -> datetime | None:
+    """When a generation's driver last reported."""
+    progress = newest_progress(layout, generation)
+    return progress.at if progress else None
+
+
+def keep_up(settings: Settings, book: Book) -> None:
+    """All that is due now, for every generation."""
+    now = datetime.now(UTC)
+    transitions.settle_due(book, now)
+    if transitions.flip_snapshot(book, now, settings.rules):
+        transitions.settle_due(book, now)
+    retire_silent(settings, book, now)
+    give_up_stuck(settings, book, now)
+    report_snapshot(settings.layout, book, now)
+    ledger = book.ledger()
+    for generation in ledger.generations:
+        if state_machine.is_abandoned(ledger, generation):
+            clean_up(settings.layout, book, generation)
+
+
+def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
+    """Retires lingering generations whose driver hangs or is gone; the fence keeps it from writing if it wakes."""
+    layout = settings.layout
+    rules = settings.rules
+
+    def seen(generation: int) -> datetime | None:
+        return last_seen(layout, generation)
+
+    for generation in state_machine.silent_lingerers(book.ledger(), book.standing(), now, rules, seen):
+        is_snapshot = book.ledger().is_snapshot(generation)
+        detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
+        if transitions.try_retire(book, generation, detail, now, rules, seen):
+            claim_attempt(layout, generation)
+
+
+def retire_now(settings: Settings, book: Book, generation: int, detail: str) -> None:
+    """Retires a lingering generation because a person wants it. The fence keeps the batch in hand from being committed;
+    its driver notices within a second and ends."""
+    transitions.settle_due(book, datetime.now(UTC))
+    if refusal := transitions.retire_by_hand(book, generation, detail):
+        raise InputError(refusal)
+    claim_attempt(settings.layout, generation)
+
+
+def retire_kept(layout: Layout, book: Book) -> list[int]:
+    """Retires every kept generation that nobody has asked for again, after everything was stopped."""
+    detail = "it was kept until everything was stopped"
+    kept = [entry.generation for entry in book.ledger().lingering if entry.generation is not None]
+    ended = [generation for generation in kept if transitions.retire_by_hand(book, generation, detail) is None]
+    for generation in ended:
+        claim_attempt(layout, generation)
+    return ended
+
+
+def give_up_stuck(settings: Settings, book: Book, now: datetime) -> None:
+    """Fails the swap under way when its driver never came or is gone: nobody else would before its deadline."""
+
+    def seen(generation: int) -> datetime | None:
+        return last_seen(settings.layout, generation)
+
+    ledger = book.ledger()
+    request = state_machine.find_stuck(ledger, book.standing(), now, settings.rules, seen)
+    if request is None:
+        return
+    if ledger.has(request.swapId, Event.STARTING):
+        cause = "its driver is not heard of any more; read the log of its task `stream`"
+    else:
+        cause = "its driver never started; see that Airflow's scheduler runs and switchyard_generation is not paused"
+    seconds = settings.stuck_seconds
+    transitions.give_up(book, request.swapId, f"no progress for {seconds:g} s: {cause}, then send it again", now)
+
+
+def report_snapshot(layout: Layout, book: Book, now: datetime) -> None:
+    """A snapshot has no driver that reports; its rows stay as they are, but the tables around them go on.
+
+    Old versions of the tables can be opened for a limited time only.
+    """
+    ledger, generation = book.ledger(), book.standing().generation
+    if generation is None or not ledger.is_snapshot(generation):
+        return
+    last = newest_progress(layout, generation)
+    if last is None or now - last.at < SNAPSHOT_TIME:
+        return
+    report_again(layout, last, now)
+
+
+def clean_up(layout: Layout, book: Book, generation: int) -> None:
+    """Closes a build that never became active and removes what it wrote. A resumed generation keeps its rows, and so
+    does a finished snapshot."""
+    ledger = book.ledger()
+    asked = [*ledger.requests_of(generation), *filter(None, [ledger.builds.get(generation)])]
+    has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in asked)
+    if has_driver:
+        claim_attempt(layout, generation)
+    if ledger.is_built(generation):
+        detail = "it is a finished snapshot and keeps its rows"
+    elif ledger.was_active(generation):
+        detail = "it keeps its rows and its checkpoint"
+    else:
+        removed = remove_generation_rows(layout, generation) if has_driver else 0
+        remove_checkpoint(layout, generation)
+        detail = f"its rows ({removed} files) and its checkpoint are removed" if has_driver else "it had no driver yet"
+    transitions.close_abandoned(book, generation, detail)
+
+
+def run_of(ledger: Ledger, request: Request) -> Run:
+    """The run of a request. Its id is the same however often it is asked for."""
+    target = request.target
+    return Run(
+        run_id=state_machine.run_id_of(ledger, request),
+        note=f"generation {request.generation}: {target}, from {request.start}; "
+        f"swap {request.swapId}, asked for by {request.requestedBy}",
+        conf={
+            "swap_id": request.swapId,
+            "generation": request.generation,
+            "users_topic": target.usersTopic,
+            "accounts_topic": target.accountsTopic,
+            "join_type": target.joinType,
+            "start": request.start,
+        },
+    )
+
+
+def run_of_life(ledger: Ledger, generation: int) -> Run | None:
+    """The run in which a generation's driver lives: that of its newest request that was given one."""
+    if ledger.is_snapshot(generation):
+        return None
+    requests = ledger.requests_of(generation)
+    started = [request for request in requests if ledger.has(request.swapId, Event.STARTING)]
+    chosen = (started or requests)[-1:]
+    return run_of(ledger, chosen[0]) if chosen else None
+
+
+def note_failure(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
+    """A driver has failed: its build ends, or people are told why an active one is started again."""
+    fail_build(settings, book, swap_id, reason)
+    tell_of_active(settings, book, swap_id, f"failed and is started again: {reason}", level="ERROR")
+
+
+def tell_of_active(settings: Settings, book: Book, swap_id: str, what: str, level: Level) -> None:
+    """One line about the driver of a generation that was flipped to; of a build its outcome tells."""
+    request, outcome = book.ledger().find(swap_id), book.ledger().outcomes.get(swap_id)
+    if request is not None and outcome is not None and outcome.event is Event.APPLIED:
+        text = f"the driver of generation {request.generation} {what}"
+        tell(settings.layout, text, level=level, generation=request.generation, swap_id=swap_id)
+
+
+def fail_build(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
+    """A driver ended before the flip: the swap has failed, unless there is nothing to fall back to."""
+    request = book.ledger().find(swap_id)
+    if request is None or not book.ledger().is_open(request):
+        return
+    if book.standing().generation is None:
+        text = f"the driver of generation {request.generation} failed and is started again: {reason}"
+        tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
+        return
+    transitions.give_up(book, swap_id, reason, datetime.now(UTC))

@@ -1,0 +1,159 @@
+"""What has changed since a position, read from the Delta logs by version.
+
+The position is the versions themselves. Whoever comes back with the last one, even to another process, goes on
+exactly there; if the log no longer reaches back so far, it is told to start over.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from switchyard.errors import InputError
+from switchyard.layout import Layout
+from switchyard.tables.commits import Commit, FollowedTable, has_commit, read_commit
+from switchyard.tables.live import LiveTables, Moment, scan_new_rows
+from switchyard.tables.long_text import cut_rows
+from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.stable_names import ACTIVE_NAMES
+from switchyard.tables.store import Row
+
+SMALL = {
+    "status": "status",
+    "history": "swap_history",
+    "logs": "logs",
+    "control": "control_raw",
+    "progress": "progress",
+}
+"""Kinds of events and the table whose new rows they bring."""
+MOST_ROWS = 1_000
+MOST_VERSIONS = 500
+KEPT_ROWS = 20_000
+"""Rows of commits that stay in memory for other readers of the stream."""
+_POSITION = re.compile(r"[a-z_]+=-?\d{1,18}(,[a-z_]+=-?\d{1,18}){0,20}")
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str
+    data: dict[str, Any]
+
+
+Position = Mapping[str, int]
+"""Table → version; `generation` is the one whose rows the versions of the big tables mean."""
+
+
+def parse_position(text: str) -> dict[str, int]:
+    if not _POSITION.fullmatch(text):
+        raise InputError("the position is not one that this stream has given; leave it out to start now")
+    pairs = (part.split("=") for part in text.split(","))
+    return {name: int(version) for name, version in pairs}
+
+
+def format_position(position: Position) -> str:
+    return ",".join(f"{name}={version}" for name, version in sorted(position.items()))
+
+
+class Changes:
+    """Shared by all streams of a process: a commit is read once, however many look."""
+
+    def __init__(self, layout: Layout, live: LiveTables) -> None:
+        self._live = live
+        self._lock = threading.Lock()
+        self._tables = {name: FollowedTable(layout, name) for name in (*SMALL.values(), *ACTIVE_NAMES.values())}
+        self._commits: OrderedDict[tuple[str, int], tuple[Commit, list[Row]]] = OrderedDict()
+        self._kept_rows = 0
+
+    def now(self) -> dict[str, int]:
+        position = {}
+        with self._lock:
+            for table in SMALL.values():
+                self._tables[table].advance()
+                position[table] = self._tables[table].version
+        return position | _big_position(self._live.moment())
+
+    def after(self, position: Position, names: Iterable[str] = ()) -> tuple[list[Event], dict[str, int]]:
+        """The events since a position, and the position after them. `names` are tables whose new rows are wanted."""
+        reached = dict(position)
+        events: list[Event] = []
+        for kind, table in SMALL.items():
+            rows = self._advance_small(table, reached)
+            if rows is None:
+                return [Event("reset", {})], self.now()
+            if rows:
+                events.append(Event(kind, {"rows": rows}))
+        moment = self._live.moment()
+        goal = _big_position(moment)
+        if goal != {name: reached.get(name) for name in goal}:
+            is_flip = goal.get("generation") != reached.get("generation")
+            events += [] if is_flip else self._advance_big(reached, goal, names)
+            versions = moment.progress.versions() if moment.progress else {}
+            events.append(Event("tables", {"generation": goal.get("generation"), "versions": versions}))
+            reached |= goal
+        return events, reached
+
+    def _advance_small(self, table: str, reached: dict[str, int]) -> list[Row] | None:
+        """New rows of a small table, the first of many; None when nobody can tell."""
+        rows: list[Row] = []
+        followed = self._tables[table]
+        while len(rows) < MOST_ROWS and (commit := self._read(followed, reached.get(table, -1) + 1)) is not None:
+            reached[table] = commit[0].version
+            rows += commit[1]
+        is_lost = reached.get(table, -1) >= 0 and not has_commit(followed.folder, reached[table])
+        return None if is_lost else rows
+
+    def _advance_big(self, reached: Position, goal: Position, names: Iterable[str]) -> list[Event]:
+        events = []
+        for name in names:
+            table, generation = ACTIVE_NAMES[name], goal["generation"]
+            first, last = reached.get(table, goal[table]) + 1, goal[table]
+            rows, more = self._new_rows(table, generation, range(first, min(last, first + MOST_VERSIONS) + 1))
+            if rows or more or last - first >= MOST_VERSIONS:
+                document = {"name": name, "generation": generation, "version": last, "rows": rows, "more": more}
+                events.append(Event("rows", document))
+        return events
+
+    def _new_rows(self, table: str, generation: int, versions: range) -> tuple[list[Row], int]:
+        """Rows that are new, or were written again beside new ones; of very many only their number."""
+        followed = self._tables[table]
+        commits = [found for version in versions if (found := read_commit(followed.folder, version)) is not None]
+        added = [file for commit in commits for file in commit.added if file.generation == generation]
+        count = sum(MOST_ROWS + 1 if file.rows is None else file.rows for file in added)
+        if count > MOST_ROWS:
+            return [], count
+        key = [name for name in SCHEMAS[table].names if name.lower().endswith(("partition", "offset"))]
+        rows = {}
+        for commit in commits:
+            kept = self._read(followed, commit.version)
+            for row in kept[1] if kept else []:
+                if row["generation"] == generation:
+                    rows[tuple(row[name] for name in key)] = row
+        return list(rows.values()), 0
+
+    def _read(self, followed: FollowedTable, version: int) -> tuple[Commit, list[Row]] | None:
+        with self._lock:
+            known = self._commits.get((followed.name, version))
+        if known is not None:
+            return known
+        commit = read_commit(followed.folder, version)
+        return None if commit is None else self._keep(followed, commit)
+
+    def _keep(self, followed: FollowedTable, commit: Commit) -> tuple[Commit, list[Row]]:
+        rows = [row for part in scan_new_rows(followed, commit) for row in cut_rows(part).to_pylist()]
+        with self._lock:
+            if self._commits.setdefault((followed.name, commit.version), (commit, rows))[1] is rows:
+                self._kept_rows += 1 + len(rows)
+            while self._kept_rows > KEPT_ROWS and len(self._commits) > 1:
+                self._kept_rows -= 1 + len(self._commits.popitem(last=False)[1][1])
+        return commit, rows
+
+
+def _big_position(moment: Moment) -> dict[str, int]:
+    if moment.status is None:
+        return {}
+    versions = moment.progress.versions() if moment.progress else {}
+    return {"generation": moment.status.generation, **versions}

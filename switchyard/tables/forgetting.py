@@ -1,0 +1,303 @@
+"""Carries out the marks of `forgotten`: on the rows of a batch, and on what a generation has stored.
+
+A forgotten record is treated alike wherever it turns up: its values are gone, and its position stays, as a row of
+`rejects` without a value, so that every consumed offset is still accounted for. Without Spark: the command line does
+this for generations that have no driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from switchyard.spec import GenerationSpec
+from switchyard.tables import files, joined_changes
+from switchyard.tables.forgotten import Marks, Mask, owner_of
+from switchyard.tables.joined_changes import BATCH_SCHEMA, ROW_SCHEMA, Batch, Side
+from switchyard.tables.pieces import FILE_BYTES, PIECE_BYTES, PIECE_ROWS, gather
+from switchyard.tables.removal import generation_files
+from switchyard.tables.schemas import REJECTS
+from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
+
+REASON = "the person was forgotten"
+POSITION = ("topic", "partition", "offset", "ts")
+KEY = ("userId", "partition", "offset")
+MOST_PAIRS = 250_000
+PAIR_BYTES = 64 * 2**20
+ROW_BYTES = 64
+"""Of the numbers and times in a row"""
+SIDES: dict[str, Side] = {"users": "user", "accounts": "account"}
+
+
+def skip_forgotten(rows: pa.Table, marks: Marks, spec: GenerationSpec) -> pa.Table:
+    """The rows of a batch without forgotten pairs, and with forgotten records as rejects without a value."""
+    if not marks.marks:
+        return rows
+    gone = np.zeros(rows.num_rows, dtype=bool)
+    for side, topic in (("user", spec.usersTopic), ("account", spec.accountsTopic)):
+        gone |= marks.is_forgotten(topic, rows, "userId", f"{side}Partition", f"{side}Offset")
+    if not gone.any():
+        return rows
+    is_pair = pc.equal(rows["kind"], "pair").to_numpy(zero_copy_only=False)
+    return pa.concat_tables([rows.filter(pa.array(~gone)), _blank(rows.filter(pa.array(gone & ~is_pair)))])
+
+
+def _blank(rows: pa.Table) -> pa.Table:
+    kept = {f"{side}{name}" for side in SIDES.values() for name in ("Ts", "Partition", "Offset")}
+    given = {"kind": "reject", "reason": REASON}
+    columns = [
+        rows[field.name] if field.name in kept else _repeat(given.get(field.name), field.type, rows.num_rows)
+        for field in BATCH_SCHEMA
+    ]
+    return pa.table(columns, schema=BATCH_SCHEMA)
+
+
+def _repeat(value: str | None, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+Pieces = Callable[[], Iterable[pa.Table]]
+"""Stored events in pieces of bounded size, read again whenever they are asked for."""
+
+
+def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> dict[str, int]:
+    """Removes what the marks say from the tables of a generation; returns how many rows each table lost.
+
+    The order matters to one who takes over in between: what `rejects` and `joined` get follows from what `users` and
+    `accounts` still hold.
+    """
+    number = marks.newest
+    todo = marks.after(min(writer.last_mark() for writer in writers.values()))
+    persons = find_persons(writers, spec, todo)
+    lost = dict.fromkeys(writers, 0)
+
+    def blank_rejects(table: DeltaTable) -> Revision:
+        revision, lost["rejects"] = _without(
+            writers["rejects"], table, lambda rows: is_forgotten_reject(rows, todo), instead=_positions
+        )
+        revision.added.extend(writers["rejects"].write_all(_blanks(writers, spec, todo, persons)))
+        return revision
+
+    def join_again(table: DeltaTable) -> Revision:
+        revision, lost["joined"] = _without(writers["joined"], table, lambda rows: _is_of(rows, persons), ["userId"])
+        users, accounts = (
+            partial(_scan_kept, writers[name], topic_of(spec, name), todo, persons) for name in ("users", "accounts")
+        )
+        for rows in gather(join_events(users, accounts, spec), FILE_ROWS, FILE_BYTES):
+            revision.added.extend(write_joined(writers["joined"], rows))
+        return revision
+
+    def remove_events(name: str, table: DeltaTable) -> Revision:
+        find = partial(_is_gone, topic=topic_of(spec, name), marks=todo, persons=persons)
+        revision, lost[name] = _without(writers[name], table, find, KEY)
+        return revision
+
+    writers["rejects"].commit_mark(number, blank_rejects)
+    writers["joined"].commit_mark(number, join_again)
+    for name in SIDES:
+        writers[name].commit_mark(number, partial(remove_events, name))
+    return lost
+
+
+def topic_of(spec: GenerationSpec, name: str) -> str:
+    return spec.usersTopic if name == "users" else spec.accountsTopic
+
+
+def find_persons(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> set[str]:
+    """The persons who lose a record by some marks."""
+    persons: set[str] = set()
+    for name in SIDES:
+        for rows in _scan_all(writers[name], KEY):
+            gone = rows.filter(pa.array(marks.is_forgotten(topic_of(spec, name), rows, *KEY)))
+            persons.update(pc.unique(gone["userId"]).to_pylist())
+    return persons
+
+
+def _scan_all(writer: TableWriter, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    for path, _ in generation_files(writer.refresh(), writer.generation):
+        yield from writer.scan(path, columns)
+
+
+def _scan_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str]) -> Iterator[pa.Table]:
+    """The records of these persons that came after they were forgotten: few in a stream, any number in a backfill."""
+    for rows in _scan_all(writer) if persons else ():
+        theirs = rows.filter(pa.array(_is_of(rows, persons)))
+        yield theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *KEY)))
+
+
+def _is_of(rows: pa.Table, persons: set[str]) -> Mask:
+    return np.asarray(pc.is_in(rows["userId"], value_set=pa.array(persons, pa.string())).to_numpy())
+
+
+def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mask:
+    """Only the ids of these persons are hashed to be compared with marks."""
+    gone = _is_of(rows, persons)
+    gone[gone] = marks.is_forgotten(topic, rows.filter(pa.array(gone)), *KEY)
+    return gone
+
+
+def _blanks(
+    writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks, persons: set[str]
+) -> Iterator[pa.Table]:
+    """The places of the records that go, as rows of `rejects`."""
+    for name in SIDES if persons else ():
+        for rows in _scan_all(writers[name], ["userId", *POSITION]):
+            yield _positions(rows.filter(pa.array(_is_gone(rows, topic_of(spec, name), marks, persons))))
+
+
+def _positions(events: pa.Table) -> pa.Table:
+    """Events as rows of `rejects` without a value."""
+    given = {"reason": REASON}
+    fields = [field for field in REJECTS if field.name != "generation"]
+    columns = [
+        events[field.name] if field.name in POSITION else _repeat(given.get(field.name), field.type, events.num_rows)
+        for field in fields
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _without(
+    writer: TableWriter,
+    table: DeltaTable,
+    find: Callable[[pa.Table], Mask],
+    columns: Sequence[str] | None = None,
+    instead: Callable[[pa.Table], pa.Table] | None = None,
+) -> tuple[Revision, int]:
+    """The files with rows that `find` finds in these columns, written again without them; and how many these are."""
+    revision, count = Revision(), 0
+    for path, size in generation_files(table, writer.generation):
+        found = sum(int(find(rows).sum()) for rows in writer.scan(path, columns))
+        if found:
+            count += found
+            revision.removed.append(files.remove_file(writer.generation, path, size))
+            revision.added.extend(writer.write_all(_replace(writer.scan(path), find, instead)))
+    return revision, count
+
+
+def _replace(
+    pieces: Iterable[pa.Table], find: Callable[[pa.Table], Mask], instead: Callable[[pa.Table], pa.Table] | None
+) -> Iterator[pa.Table]:
+    for rows in pieces:
+        gone = find(rows)
+        yield rows.filter(pa.array(~gone))
+        if instead is not None:
+            yield instead(rows.filter(pa.array(gone)))
+
+
+def is_forgotten_reject(rows: pa.Table, marks: Marks) -> Mask:
+    owned = rows.append_column("userId", pa.array(map(owner_of, rows["value"].to_pylist()), pa.string()))
+    gone: Mask = np.zeros(rows.num_rows, dtype=bool)
+    for topic in pc.unique(rows["topic"]).to_pylist():
+        is_there = pc.equal(rows["topic"], topic).to_numpy(zero_copy_only=False)
+        gone |= is_there & marks.is_forgotten(topic, owned, *KEY)
+    return gone
+
+
+def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
+    """Rows without an account go into files of their own, so that finding them again reads little else."""
+    if rows["accountOffset"].null_count in (0, rows.num_rows):
+        return [writer.write(rows)] if rows.num_rows else []
+    lonely = rows["accountOffset"].is_null()
+    return [writer.write(rows.filter(part)) for part in (lonely, pc.invert(lonely))]
+
+
+def join_events(users: Pieces, accounts: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
+    """The join of stored events: what one batch of just these would add.
+
+    A part of the side that each row has one event of meets the other side part by part, so neither a person with many
+    events nor all pairs of two parts are ever in memory. Most often one part is all.
+    """
+    leading, others = (accounts, users) if spec.joinType == "asof" else (users, accounts)
+    for part in _parts(leading):
+        yield from _join_part(part, others, spec)
+
+
+def _parts(events: Pieces) -> Iterator[pa.Table]:
+    return gather(events(), PIECE_ROWS, PIECE_BYTES)
+
+
+def _join_part(part: pa.Table, others: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
+    """All rows of some events of the leading side: pairs as they are found, or of each event the latest one."""
+    side = joined_changes.leading_side(spec.joinType)
+    leading, latest = _as_rows(_named(part, side)), ROW_SCHEMA.empty_table()
+    has_pair = np.zeros(part.num_rows, dtype=bool)
+    for other in _parts(others):
+        for pairs in _pairs(part, other, spec):
+            if spec.joinType in ("left", "inner"):
+                has_pair |= np.isin(joined_changes.keys_of(leading, side), joined_changes.keys_of(pairs, side))
+                yield pairs
+                continue
+            latest = joined_changes.keep_latest(pa.concat_tables([latest, pairs]), side)
+            if latest.nbytes > PAIR_BYTES and part.num_rows > 1:
+                for half in _halves(part):
+                    yield from _join_part(half, others, spec)
+                return
+    yield _finish(leading.filter(pa.array(~has_pair)), latest, spec)
+
+
+def _finish(leading: pa.Table, pairs: pa.Table, spec: GenerationSpec) -> pa.Table:
+    none = ROW_SCHEMA.empty_table()
+    users, accounts = (none, leading) if spec.joinType == "asof" else (leading, none)
+    batch = Batch(users, accounts, pairs, BATCH_SCHEMA.empty_table(), tombstones=0)
+    return joined_changes.joined_changes(batch, spec.joinType).appended
+
+
+def _pairs(part: pa.Table, other: pa.Table, spec: GenerationSpec) -> Iterator[pa.Table]:
+    users, accounts = (other, part) if spec.joinType == "asof" else (part, other)
+    for some_users, some_accounts in _tiles(users, accounts):
+        left, right = _named(some_users, "user"), _named(some_accounts, "account")
+        pairs = left.join(right, keys="userId", join_type="inner")
+        if spec.joinType == "asof":
+            pairs = pairs.filter(pc.less_equal(pairs["userTs"], pairs["accountTs"]))
+        if spec.stateRetention is not None:
+            apart = pc.abs(pc.subtract(pairs["userTs"].cast(pa.int64()), pairs["accountTs"].cast(pa.int64())))
+            pairs = pairs.filter(pc.less_equal(apart, int(spec.stateRetention.total_seconds() * 1_000_000)))
+        if pairs.num_rows:
+            yield _as_rows(pairs)
+
+
+def _tiles(one: pa.Table, two: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Each row of one with each of the other, in parts that make few pairs, also if their longest rows meet."""
+    most = one.num_rows * two.num_rows
+    if not most:
+        return
+    if most == 1 or (most <= MOST_PAIRS and most * (_longest_row(one) + _longest_row(two)) <= PAIR_BYTES):
+        yield one, two
+    elif one.num_rows >= two.num_rows:
+        for half in _halves(one):
+            yield from _tiles(half, two)
+    else:
+        for half in _halves(two):
+            yield from _tiles(one, half)
+
+
+def _halves(rows: pa.Table) -> list[pa.Table]:
+    middle = rows.num_rows // 2
+    return [rows.slice(0, middle), rows.slice(middle)]
+
+
+def _longest_row(rows: pa.Table) -> int:
+    """About how many bytes the longest row has."""
+    texts = [column for column in rows.columns if pa.types.is_string(column.type)]
+    longest = pc.max(reduce(pc.add, [pc.coalesce(pc.binary_length(column), 0) for column in texts])).as_py()
+    return int(longest) + ROW_BYTES
+
+
+def _named(events: pa.Table, side: str) -> pa.Table:
+    renamed = {name: f"{side}{name.capitalize()}" for name in ("ts", "partition", "offset")}
+    kept = events.drop_columns(["topic"])
+    return kept.rename_columns([renamed.get(name, name) for name in kept.column_names])
+
+
+def _as_rows(rows: pa.Table) -> pa.Table:
+    columns = [
+        rows[field.name] if field.name in rows.column_names else _repeat(None, field.type, rows.num_rows)
+        for field in ROW_SCHEMA
+    ]
+    return pa.table(columns, schema=ROW_SCHEMA)

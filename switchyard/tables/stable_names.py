@@ -1,0 +1,100 @@
+"""The stable names: they always mean the active generation, or the whole of a small table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from switchyard.errors import InputError
+from switchyard.layout import Layout
+from switchyard.tables import store
+from switchyard.tables.commits import files_since, list_data_files, oldest_needed
+from switchyard.tables.folders import Folder
+from switchyard.tables.newest_rows import read_newest
+from switchyard.tables.progress import newest_progress
+from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.status import read_status
+
+ACTIVE_NAMES = {
+    "users_ui": "users",
+    "accounts_ui": "accounts",
+    "final_ui": "joined",
+    "rejects_ui": "rejects",
+}
+WHOLE_NAMES = {
+    "orchestrator_status": "status",
+    "orchestrator_logs": "logs",
+    "control_raw": "control_raw",
+    "swap_history": "swap_history",
+    "progress": "progress",
+    "audits": "audits",
+    "incidents": "incidents",
+    "forgotten": "forgotten",
+}
+NEWEST_BY = {
+    "users": ("ts",),
+    "accounts": ("ts",),
+    "joined": ("userTs", "accountTs"),
+    "rejects": ("ts",),
+    "status": ("lastApplied",),
+    "logs": ("ts",),
+    "control_raw": ("ts",),
+    "swap_history": ("at",),
+    "progress": ("at",),
+    "audits": ("at",),
+    "incidents": ("at",),
+    "forgotten": ("at",),
+}
+MOST_ROWS = 100_000
+MOST_BYTES = 16 * 2**20
+"""What `tail` shows at most."""
+
+
+def resolve_name(name: str) -> str:
+    """The table behind a stable name."""
+    table = ACTIVE_NAMES.get(name) or WHOLE_NAMES.get(name)
+    if table is None:
+        known = ", ".join([*ACTIVE_NAMES, *WHOLE_NAMES])
+        raise InputError(f"there is no table named {name!r}; the stable names are {known}")
+    return table
+
+
+def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | None:
+    """The table behind a stable name at the version to read, and the generation to read; None before there is one."""
+    table = resolve_name(name)
+    if name in WHOLE_NAMES:
+        return (store.open_table(layout, table), None) if store.has_table(layout, table) else None
+    status = read_status(layout)
+    progress = newest_progress(layout, status.generation) if status else None
+    if progress is None:
+        return None
+    return store.open_table(layout, table, progress.version_of(table)), progress.generation
+
+
+def newest_rows(
+    layout: Layout, name: str, limit: int, tell: Callable[[str], None] = lambda line: None
+) -> list[store.Row]:
+    """The last rows of a stable name, newest last. Of very long rows as many as fit; `tell` hears of that."""
+    if limit > MOST_ROWS:
+        raise InputError(f"{limit} rows are more than fit at once: ask for {MOST_ROWS} at most, or read the table")
+    rows, left_out = newest_table(layout, name, limit, MOST_BYTES)
+    if left_out:
+        tell(
+            f"only the newest {rows.num_rows} rows: with {left_out} more they are over {MOST_BYTES // 2**20} MiB; "
+            "read the table to see all"
+        )
+    return list(rows.to_pylist())
+
+
+def newest_table(layout: Layout, name: str, limit: int, most_bytes: int | None) -> tuple[pa.Table, int]:
+    """The last rows as Arrow, and how many do not fit. Reads the newest files only, by their statistics."""
+    table = resolve_name(name)
+    found = open_stable(layout, name)
+    if found is None or limit <= 0:
+        return SCHEMAS[table].empty_table(), 0
+    stamps = NEWEST_BY[table]
+    live = [file for file in list_data_files(found[0]).values() if file.generation == found[1] or found[1] is None]
+    needed = files_since(live, stamps, oldest_needed(live, stamps, limit))
+    return read_newest(Folder.at(found[0].table_uri), table, needed, stamps, limit, most_bytes)

@@ -1,0 +1,236 @@
+"""Forgetting a person: one mark in `forgotten`, and then every generation removes what it holds of the person.
+
+A generation that runs does so between two batches; the command waits for it. One that has ended is done here, by an
+attempt of its own that fences every other out. What cannot be removed at once is said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow.compute as pc
+
+from switchyard.errors import FencedError, InputError
+from switchyard.kafka.topics import TopicReader
+from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
+from switchyard.offsets import Offsets, from_json, furthest
+from switchyard.settings import Settings
+from switchyard.swap.generations import load_spec
+from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.state_machine import Ledger, is_over
+from switchyard.tables import store
+from switchyard.tables.folders import Folder
+from switchyard.tables.forgotten import add_mark, owner_of
+from switchyard.tables.logs import tell as tell_people
+from switchyard.tables.pieces import scan_file
+from switchyard.tables.progress import Progress, newest_progress, report_again
+from switchyard.tables.removal import list_files
+from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.sink import BatchSink
+from switchyard.tables.writer import claim_attempt
+
+LOOK_SECONDS = 0.5
+TELL_SECONDS = 5.0
+MOST_CHARACTERS = 10_000
+MOST_CHANGES = 3
+DONE = "done"
+CUT_OFF = "pending: it was cut off in the middle of a batch; done when it is resumed, or with the removal of its rows"
+SILENT = "pending: no driver of it answers; done before the next batch that it runs"
+UNKNOWN = "pending: it has no spec any more; done with the removal of its rows"
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What the command cannot remove at once."""
+
+    where: str
+    what: str
+    goes: str
+
+
+REMAINDERS = (
+    Remainder(
+        "Kafka",
+        "the person's records in the topics; no generation takes them up again",
+        "when the topics' retention or compaction deletes them; the owner of the topics can delete them sooner",
+    ),
+    Remainder(
+        "old versions of the tables",
+        "files that no reader sees at the newest version",
+        "with the vacuum of switchyard_maintenance after its retention",
+    ),
+    Remainder(
+        "checkpoints",
+        "the join state of each generation holds the person's events; they are never joined again",
+        "when the generation has retired and its checkpoint is removed after its keep time; "
+        "with SWITCHYARD_STATE_RETENTION after that time",
+    ),
+    Remainder(
+        "rejects",
+        "values in which no userId can be read, such as broken JSON, and the positions of forgotten records",
+        "with the removal of the generation's rows",
+    ),
+    Remainder(
+        "forgotten",
+        "a salted hash of the user id, by which old records are recognized",
+        "never by itself; see docs/personal-data.md",
+    ),
+    Remainder("copies of your own", "backups, exports and what readers have copied", "is in your hands"),
+)
+
+
+@dataclass
+class Outcome:
+    found: dict[str, int]
+    mark: int | None = None
+    generations: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        return all(state == DONE for state in self.generations.values())
+
+    def document(self) -> dict[str, Any]:
+        generations = {str(number): state for number, state in self.generations.items()}
+        remains = [asdict(remainder) for remainder in REMAINDERS]
+        return {"mark": self.mark, "found": self.found, "generations": generations, "remains": remains}
+
+
+def check_user_id(user_id: str) -> str:
+    """Never repeats the id: the sentence may go into a log."""
+    try:
+        size = len(user_id.encode())
+    except UnicodeEncodeError:
+        raise InputError("the user id is not valid text") from None
+    if not user_id or size > MOST_CHARACTERS:
+        raise InputError(f"the user id needs 1 to {MOST_CHARACTERS} characters")
+    return user_id
+
+
+def find_rows(layout: Layout, user_id: str, tell: Tell) -> dict[str, Counter[int]]:
+    """How many rows of a person each big table holds now, by generation. Reads one column of every file."""
+    found: dict[str, Counter[int]] = {name: Counter() for name in BIG_TABLES}
+    told = time.monotonic()
+    for name in BIG_TABLES:
+        if not store.has_table(layout, name):
+            continue
+        folder, live = Folder.at(layout.table(name)), list_files(store.open_table(layout, name))
+        for number, (path, generation) in enumerate(live):
+            found[name][generation] += _count_in_file(folder, path, name, user_id)
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                tell(f"{name}: {number + 1} of {len(live)} files looked at")
+    return {name: +rows for name, rows in found.items()}
+
+
+def _count_in_file(folder: Folder, path: str, name: str, user_id: str) -> int:
+    column = "value" if name == "rejects" else "userId"
+    pieces = (rows[column] for rows in scan_file(folder, path, SCHEMAS[name], [column]))
+    if name == "rejects":
+        return sum(owner_of(value.as_py()) == user_id for values in pieces for value in values)
+    return sum(pc.sum(pc.equal(ids, user_id)).as_py() or 0 for ids in pieces)
+
+
+def count_rows(layout: Layout, user_id: str, tell: Tell) -> Outcome:
+    """What a dry run shows."""
+    return Outcome({name: rows.total() for name, rows in find_rows(layout, check_user_id(user_id), tell).items()})
+
+
+def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested_by: str, tell: Tell) -> Outcome:
+    layout, book = settings.layout, DeltaBook(settings.layout)
+    found = find_rows(layout, check_user_id(user_id), tell)
+    outcome = Outcome({name: rows.total() for name, rows in found.items()})
+    with_rows = {generation for rows in found.values() for generation in rows}
+    ends = find_ends(layout, reader, book.ledger(), with_rows)
+    outcome.mark = add_mark(layout, user_id, ends, outcome.found, requested_by)
+    tell_people(layout, f"a person is to be forgotten: mark {outcome.mark}, asked for by {requested_by}")
+    ledger = book.ledger()
+    running = {generation for generation in ledger.generations if not has_ended(ledger, generation)}
+    for generation in sorted(with_rows | running):
+        outcome.generations[generation] = settle(settings, book, generation, outcome.mark, tell)
+        tell(f"generation {generation}: {outcome.generations[generation]}")
+    return outcome
+
+
+def has_ended(ledger: Ledger, generation: int) -> bool:
+    """Whether nobody will write it unless it is asked for again. What the book does not know has ended."""
+    is_known = ledger.command_of(generation) is not None
+    return not is_known or ledger.is_built(generation) or is_over(ledger, generation)
+
+
+def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: set[int]) -> Offsets:
+    """The end of every topic that was ever asked for; of one that is gone, as far as it was read."""
+    generations = sorted({*ledger.generations, *with_rows})
+    specs = [load_spec(layout, generation) for generation in generations]
+    targets = [request.target for request in ledger.requests] + [spec.target for spec in specs if spec]
+    topics = {topic for target in targets for topic in (target.usersTopic, target.accountsTopic)}
+    if not topics:
+        raise InputError("no generation was ever asked for, so there is nothing to forget; is SWITCHYARD_ROOT right?")
+    existing = reader.list_topics()
+    ends = [{topic: reader.bounds(topic)[1]} for topic in sorted(topics) if topic in existing]
+    reached = [newest_progress(layout, generation) for generation in generations]
+    return furthest([*ends, *(from_json(progress.endOffsets) for progress in reached if progress)])
+
+
+def settle(settings: Settings, book: DeltaBook, generation: int, mark: int, tell: Tell) -> str:
+    """Has a mark carried out in one generation, by whoever may write it; that may change while we look."""
+    for _ in range(MOST_CHANGES):
+        if has_ended(book.ledger(), generation):
+            try:
+                return forget_in_ended(settings.layout, generation)
+            except FencedError:
+                tell(f"generation {generation}: a driver has taken it over")
+        else:
+            state = wait_for_driver(settings, generation, mark, tell)
+            if state == DONE or not has_ended(book.ledger(), generation):
+                return state
+    return SILENT
+
+
+def forget_in_ended(layout: Layout, generation: int) -> str:
+    spec, last = load_spec(layout, generation), newest_progress(layout, generation)
+    if spec is None:
+        return UNKNOWN
+    following = (last.batchId if last else -1) + 1
+    # A look first: one that still gets its first rows must not be fenced out for nothing.
+    if BatchSink(layout, spec, attempt=0).has_begun(following):
+        return CUT_OFF
+    attempt = claim_attempt(layout, generation)
+    sink = BatchSink(layout, spec, attempt)
+    if sink.has_begun(following):
+        return CUT_OFF
+    if sink.forget() is not None and last is not None:
+        report_again(layout, replace(last, attempt=attempt), datetime.now(UTC))
+    return DONE
+
+
+def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) -> str:
+    """Until readers of a running generation see it without the person; not longer than its driver is silent."""
+    began, told = datetime.now(UTC), time.monotonic()
+    patience = timedelta(seconds=settings.stale_seconds + settings.heartbeat_seconds)
+    while True:
+        progress = newest_progress(settings.layout, generation)
+        if progress is not None and mark_at(settings.layout, progress) >= mark:
+            return DONE
+        seen = max(began, progress.at) if progress else began
+        if datetime.now(UTC) - seen > patience:
+            return SILENT
+        if time.monotonic() - told > TELL_SECONDS:
+            told = time.monotonic()
+            tell(f"generation {generation}: waiting for its driver")
+        time.sleep(LOOK_SECONDS)
+
+
+def mark_at(layout: Layout, progress: Progress) -> int:
+    """The last mark that is carried out in all tables at the versions that belong together."""
+    app_id = forgotten_app_id(progress.generation)
+    return min(
+        store.open_version(layout, name, version).transaction_version(app_id) or 0
+        for name, version in progress.versions().items()
+    )
