@@ -13,7 +13,7 @@ STACK_TESTS := tests/topology tests/integration/test_stack.py tests/browser \
 CODE := switchyard tools tests dags jobs plugins bench docker
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test test-fast test-faults test-browser check format bench requirements cluster soak hour clean
+.PHONY: help setup run down test test-fast test-faults test-browser check format modules bench requirements cluster soak hour clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,16 +34,21 @@ test: test-fast ## run all tests
 test-fast: setup-dev ## run the tests that need no Spark and no Airflow run
 	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)
 
-check: setup-dev ## lint, types, import rules, drift of the requirements; edits nothing
+check: setup-dev ## lint, types, import rules, drift of the requirements and of docs/modules.md; edits nothing
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/requirements.py check
+	@$(BIN)/python tools/module_map.py check
 
-format: setup-dev ## format the code and mend what lint can mend
+format: setup-dev ## format the code, repair what lint can repair, write docs/modules.md
 	@$(BIN)/ruff check --fix $(wildcard $(CODE))
 	@$(BIN)/ruff format $(wildcard $(CODE))
+	@$(BIN)/python tools/module_map.py write
+
+modules: setup-dev ## write docs/modules.md, the map of the modules, from their docstrings
+	@$(BIN)/python tools/module_map.py write
 
 test-faults: setup-dev ## break real processes, disks, topics and clocks, and check what follows; part of test
 	@$(PYTEST) tests/faults
