@@ -110,7 +110,7 @@ def test_the_index_of_decisions_lists_every_record_once_and_knows_what_was_repla
         assert not newer.isdigit() or f"ADR {newer}" in (folder / name).read_text(), f"ADR {number} does not say so"
 
 
-@pytest.mark.parametrize("page", ["tour.md"])
+@pytest.mark.parametrize("page", ["tour.md", "architecture.md", "swap.md", "tables.md"])
 def test_every_file_and_function_that_is_named_exists(page: str) -> None:
     """A path is that of a file of the project or below switchyard/; in a table row with a file, a function is in it."""
     text = FENCED.sub("", (PROJECT / "docs" / page).read_text())
@@ -129,6 +129,23 @@ def test_every_file_and_function_that_is_named_exists(page: str) -> None:
 def defined_names(paths: Iterable[Path]) -> set[str]:
     found = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
     return {node.name for node in found if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_relative_links_point_at_headings(page: Path) -> None:
+    links = [target.partition("#") for target in LINK.findall(FENCED.sub("", page.read_text())) if "://" not in target]
+    missing = [
+        f"{file}#{heading}"
+        for file, _, heading in links
+        if heading and heading not in headings_of(page.parent / file if file else page)
+    ]
+    assert not missing, f"{page.name} links to headings that do not exist: {', '.join(missing)}"
+
+
+def headings_of(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them of its headings."""
+    titles = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_fault_of_the_table_has_a_test_that_exists() -> None:
