@@ -110,6 +110,12 @@ def test_the_index_of_decisions_lists_every_record_once_and_knows_what_was_repla
         assert not newer.isdigit() or f"ADR {newer}" in (folder / name).read_text(), f"ADR {number} does not say so"
 
 
+def test_every_lab_note_belongs_to_a_record_that_links_to_it() -> None:
+    for note in (PROJECT / "docs" / "lab").glob("[0-9]*.md"):
+        (record,) = (PROJECT / "docs" / "adr").glob(f"{note.stem}-*.md")
+        assert f"(../lab/{note.name}" in record.read_text(), f"{record.name} does not link to its lab notes"
+
+
 @pytest.mark.parametrize("page", ["tour.md", "architecture.md", "swap.md", "tables.md"])
 def test_every_file_and_function_that_is_named_exists(page: str) -> None:
     """A path is that of a file of the project or below switchyard/; in a table row with a file, a function is in it."""
