@@ -64,8 +64,8 @@ class SparkDeltaSink:
         users, pairs = (batch.where(F.col("kind") == kind).select(*JOINED_COLUMNS) for kind in ("user", "pair"))
         self._append("users", users)
         self._append("accounts", batch.where("kind = 'account'").select(*JOINED_COLUMNS))
-        lonely = users.join(pairs.select(*USER_KEY), USER_KEY, "left_anti").select(*JOINED_COLUMNS)
-        self._append("joined", pairs.union(lonely))
+        unmatched = users.join(pairs.select(*USER_KEY), USER_KEY, "left_anti").select(*JOINED_COLUMNS)
+        self._append("joined", pairs.union(unmatched))
         old = pairs.join(users.select(*USER_KEY), USER_KEY, "left_anti").select(*USER_KEY).distinct()
         table = DeltaTable.forPath(batch.sparkSession, f"{self.folder}/joined")
         matches = "t.accountOffset is null and t.userPartition = s.userPartition and t.userOffset = s.userOffset"

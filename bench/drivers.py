@@ -20,7 +20,7 @@ from switchyard.drivers.submission import GenerationRequest, bind_environment, s
 from switchyard.kafka.client_settings import write_properties
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 
 GENERATION = 1
 GENERATION_JOB = "stream_generation.py"
@@ -108,7 +108,7 @@ def running_append(
 
 
 def is_active(settings: Settings) -> bool:
-    return DeltaBook(settings.layout).standing().generation == GENERATION
+    return HistoryStore(settings.layout).status_row().generation == GENERATION
 
 
 def resident_bytes(pid: int) -> int:

@@ -22,7 +22,7 @@ from bench.measure import Figure, keep, tell
 from bench.stage import Filler, running_broker
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Event
 from switchyard.tables.progress import batches
 
@@ -78,7 +78,7 @@ def measure(folder: Path, kafka: dict[str, str], name: str, history: History) ->
 
 
 def read_sample(settings: Settings, load: Load) -> Sample:
-    ready = next(entry for entry in DeltaBook(settings.layout).ledger().entries if entry.event is Event.READY)
+    ready = next(entry for entry in HistoryStore(settings.layout).ledger().entries if entry.event is Event.READY)
     done = [row for row in batches(settings.layout, GENERATION) if row.at < ready.at]
     gate = (ready.at - max(row.at for row in done)).total_seconds()
     return Sample(load.joined_rows(), sum(row.batchMs for row in done) / 1000, gate, load.most_mib, ready.detail)

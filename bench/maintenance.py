@@ -47,7 +47,7 @@ from switchyard.stream.compaction import compact_tables
 from switchyard.stream.runner import most_merged_bytes
 from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import files, stable_names, store
 from switchyard.tables.compaction import LiveFile
 from switchyard.tables.folders import Folder
@@ -298,9 +298,9 @@ def prepare(settings: Settings, day: Day) -> None:
     spec = make_spec(GENERATION, Target("users", "accounts", "inner"))
     keep_spec(layout, spec)
     transitions.request(
-        DeltaBook(layout),
+        HistoryStore(layout),
         "first",
-        choose=lambda ledger, standing: (spec.generation, spec.target, spec.start),
+        choose=lambda ledger, status_row: (spec.generation, spec.target, spec.start),
         requested_by="bench",
         now=day.at(0),
         rules=settings.rules,

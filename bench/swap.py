@@ -51,7 +51,7 @@ from switchyard.layout import Layout
 from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.stable_names import newest_rows
@@ -139,7 +139,7 @@ def running_stack(settings: Settings, spare: bool = False) -> Iterator[None]:
 def rehearse(settings: Settings) -> None:
     """A dry run: the first command that a new broker and a new Airflow get takes seconds longer than any other."""
     send(settings, "rehearsal", *PAIRS[1], dryRun=True)
-    wait_for(lambda: DeltaBook(settings.layout).ledger().outcomes.get("rehearsal"), "the rehearsal")
+    wait_for(lambda: HistoryStore(settings.layout).ledger().outcomes.get("rehearsal"), "the rehearsal")
 
 
 def send(settings: Settings, swap_id: str, users: str, accounts: str, **more: object) -> None:
@@ -150,20 +150,20 @@ def send(settings: Settings, swap_id: str, users: str, accounts: str, **more: ob
 
 def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int, to_crowd: bool = False) -> dict[str, Any]:
     """One swap to the other pair of topics; returns its seconds. Waits until the old generation has retired."""
-    book = DeltaBook(settings.layout)
-    active = book.standing().target
+    history = HistoryStore(settings.layout)
+    active = history.status_row().target
     other = PAIRS[1] if active and active.usersTopic == PAIRS[0][0] else PAIRS[0]
     users, accounts = CROWD_PAIR if to_crowd else other
     began = datetime.now(UTC)
     send(settings, swap_id, users, accounts, **({"start": "earliest"} if to_crowd else {}))
-    outcome = wait_for(lambda: book.ledger().outcomes.get(swap_id), f"swap {number}")
+    outcome = wait_for(lambda: history.ledger().outcomes.get(swap_id), f"swap {number}")
     if outcome.event != "APPLIED":
         raise SystemExit(f"swap {number} is {outcome.event}: {outcome.detail}")
     generation = outcome.generation
-    flipped = book.standing().lastApplied
+    flipped = history.status_row().lastApplied
     wait_for(lambda: generation in reader.first_seen, "the first row of the new generation")
-    wait_for(lambda: not book.ledger().lingering, "the old generation to retire")
-    entries = [entry for entry in book.ledger().entries if entry.swapId == swap_id]
+    wait_for(lambda: not history.ledger().lingering, "the old generation to retire")
+    entries = [entry for entry in history.ledger().entries if entry.swapId == swap_id]
     return {
         "generation": generation,
         "usersTopic": users,

@@ -6,7 +6,8 @@ accepted as a swap, and then committed. Then it does what is due: deadlines, out
 generations that hang instead of retiring, what failed builds have left behind. If a swap needs a driver, the same
 task starts its run of `switchyard_generation`; the task's link *Started generation* leads there.
 
-**When it runs.** When a message arrives on the control topic (the bell), and each minute in case a bell was lost.
+**When it runs.** When a message arrives on the control topic (the watcher in the triggerer sees it), and each minute
+in case the watcher has missed one.
 `switchyard up` also starts one. With nothing active and nothing asked for, a round asks for the default topics.
 
 **Is it safe to run again?** Yes, at any time: a message is handled once, however often it is read.
@@ -24,7 +25,7 @@ from pathlib import Path
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, dag
 
 from switchyard.airflow.control_operators import ControlOperator
-from switchyard.airflow.control_watcher import ControlBell
+from switchyard.airflow.control_watcher import ControlTopicWatcher
 from switchyard.airflow.defaults import dag_arguments
 from switchyard.settings import load_settings
 
@@ -33,7 +34,7 @@ CONTROL_TOPIC = Asset(
     "switchyard_control_topic",
     uri=f"x-switchyard://topics/{TOPIC}",
     group="switchyard",
-    watchers=[AssetWatcher(name="switchyard_bell", trigger=ControlBell(topics=[TOPIC]))],
+    watchers=[AssetWatcher(name="switchyard_bell", trigger=ControlTopicWatcher(topics=[TOPIC]))],
 )
 
 

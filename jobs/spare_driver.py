@@ -10,7 +10,7 @@ import logging
 import sys
 from pathlib import Path
 
-from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.hand_off import HandOff
 from switchyard.kafka.client_settings import read_properties
 from switchyard.privacy import start_logging
 from switchyard.stream.failures import explain_failure
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     start_logging()
     try:
-        return serve(HandOver(given.spare), take_properties(given.kafka_properties) if given.kafka_properties else {})
+        return serve(HandOff(given.spare), take_properties(given.kafka_properties) if given.kafka_properties else {})
     except Exception as error:
         logging.getLogger("switchyard.driver").error(
             "the spare driver failed: %s", explain_failure(error, details=""), exc_info=error

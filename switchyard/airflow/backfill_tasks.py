@@ -57,12 +57,12 @@ class BackfillOperator(GenerationSubmitOperator):
 
 def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
     from switchyard.kafka.topics import TopicReader
-    from switchyard.swap.backfills import BackfillDesk, build_id
+    from switchyard.swap.backfills import BackfillHandler, build_id
 
     run = context["dag_run"]
     requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
     with TopicReader(kafka) as reader:
-        answer = BackfillDesk(settings, reader).order(context["params"], build_id(run.run_id), requested_by)
+        answer = BackfillHandler(settings, reader).order(context["params"], build_id(run.run_id), requested_by)
     if answer.outcome is not None and answer.outcome.event in (Event.REJECTED, Event.FAILED):
         raise AirflowFailException(f"{answer.outcome.detail}. To try again, trigger a new run.")
     if answer.request is None:
@@ -72,10 +72,10 @@ def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Contex
 
 def check_build(settings: Settings, build: Request) -> dict[str, Any]:
     """What the job has built. A build that has failed is not tried again: its rows are gone."""
-    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.log_messages import open_history
     from switchyard.tables.progress import newest_progress
 
-    outcome = open_book(settings.layout).ledger().outcomes.get(build.swapId)
+    outcome = open_history(settings.layout).ledger().outcomes.get(build.swapId)
     if outcome is not None and outcome.event is Event.FAILED:
         raise AirflowFailException(outcome.detail)
     progress = newest_progress(settings.layout, build.generation)
@@ -96,7 +96,7 @@ class PublishOperator(CommandOperator):
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.kafka.topics import TopicReader
-        from switchyard.swap.backfills import BackfillDesk, publish_id
+        from switchyard.swap.backfills import BackfillHandler, publish_id
 
         run, params = context["dag_run"], context["params"]
         if not params.get("publish") and not params.get("generation"):
@@ -105,9 +105,9 @@ class PublishOperator(CommandOperator):
             )
         generation = int(context["ti"].xcom_pull(task_ids=BUILD_TASK)["generation"])
         with TopicReader(kafka) as reader:
-            desk = BackfillDesk(settings, reader)
+            handler = BackfillHandler(settings, reader)
             requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
-            answer = desk.wait_for_flip(desk.publish(generation, publish_id(run.run_id), requested_by))
+            answer = handler.wait_for_flip(handler.publish(generation, publish_id(run.run_id), requested_by))
         outcome = answer.outcome
         if outcome is None or outcome.event in (Event.REJECTED, Event.FAILED):
             raise AirflowFailException(outcome.detail if outcome else f"{answer.swapId} was not accepted")
@@ -121,17 +121,17 @@ def close_from_run(context: Context) -> dict[str, Any]:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     from switchyard.swap.backfills import build_id, explain_end, find_build, publish_id, settle_build
-    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.log_messages import open_history
 
     run, settings = context["dag_run"], load_settings()
     tasks = [BUILD_TASK, PUBLISH_TASK]
     states = RuntimeTaskInstance.get_task_states(dag_id=run.dag_id, task_ids=tasks, run_ids=[run.run_id])[run.run_id]
-    book = open_book(settings.layout)
-    build = find_build(book.ledger(), build_id(run.run_id))
-    if build is not None and book.ledger().is_open(build):
+    history = open_history(settings.layout)
+    build = find_build(history.ledger(), build_id(run.run_id))
+    if build is not None and history.ledger().is_open(build):
         reason = explain_end(settings.layout, build, str(states.get(BUILD_TASK)))
-        settle_build(settings, book, build, Event.FAILED, reason)
-    outcomes = book.ledger().outcomes
+        settle_build(settings, history, build, Event.FAILED, reason)
+    outcomes = history.ledger().outcomes
     named = {BUILD_TASK: build_id(run.run_id), PUBLISH_TASK: publish_id(run.run_id)}
     found = {task: str(outcomes[swap_id].event) for task, swap_id in named.items() if swap_id in outcomes}
     failed = [task for task in tasks if str(states.get(task)) in FAILED_STATES]

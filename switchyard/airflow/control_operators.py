@@ -131,14 +131,14 @@ class RollbackOperator(CommandOperator):
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.kafka.topics import TopicReader
-        from switchyard.swap.commands import Desk
+        from switchyard.swap.commands import CommandHandler
         from switchyard.swap.state_machine import ROLLBACK_PREFIX, Event
 
         run = context["dag_run"]
         requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
         with TopicReader(kafka) as reader:
-            desk = Desk(settings, reader)
-            answer = desk.roll_back(f"{ROLLBACK_PREFIX}{run.run_id}", requested_by)
+            handler = CommandHandler(settings, reader)
+            answer = handler.roll_back(f"{ROLLBACK_PREFIX}{run.run_id}", requested_by)
             if answer.outcome is not None and answer.outcome.event is Event.REJECTED:
                 raise AirflowFailException(answer.outcome.detail)
-            return {answer.swapId: answer.document()["outcome"]}, desk.next_run()
+            return {answer.swapId: answer.document()["outcome"]}, handler.next_run()

@@ -1,4 +1,4 @@
-"""What the triggerer runs for the bell: one consumer that reports new places of the control topic."""
+"""What the triggerer runs for the control watcher: one consumer that reports new places of the control topic."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ RETRY_SECONDS = 2.0
 REFRESH_SECONDS = 30.0
 
 
-def open_bell() -> Any:
-    """A consumer for the control topic, with a group of its own: the drain's offsets are not the bell's."""
+def open_control_watcher() -> Any:
+    """A consumer for the control topic, in a separate group: the offsets of the control loop are not the watcher's."""
     from switchyard.tables.installation import installation_id
 
     group = name_group(f"bell-{installation_id(load_settings().layout)}")
     return open_watcher(read_control_kafka(), group)
 
 
-class BellProducer(KafkaSharedStreamProducer):
+class ControlTopicProducer(KafkaSharedStreamProducer):
     """Inherits the commit of a place after its event was stored. Outlives a missing topic and a broker that is away."""
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, KafkaBrokerPayload]]:
-        consumer = self._consumer = await sync_to_async(open_bell)()
+        consumer = self._consumer = await sync_to_async(open_control_watcher)()
         loop = asyncio.get_running_loop()
         assigned: set[tuple[str, int]] = set()
         refresh_at = 0.0

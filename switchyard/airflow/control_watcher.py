@@ -1,4 +1,4 @@
-"""The bell of the control topic: a message there starts a round of `switchyard_control`. It carries no payload.
+"""The watcher of the control topic: a message there starts a round of `switchyard_control`. Its event has no payload.
 
 Airflow's own Kafka trigger is not used: it stores whole messages as asset events, loses its ring to a message that is
 not UTF-8, and stays deaf for the session timeout of its group after a broker or a triggerer was killed (provider
@@ -13,7 +13,7 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 
-class ControlBell(BaseEventTrigger):
+class ControlTopicWatcher(BaseEventTrigger):
     def __init__(self, *, topics: list[str], kafka_config_id: str = "kafka_default") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topics = sorted(topics)
@@ -30,14 +30,14 @@ class ControlBell(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
-        from switchyard.airflow.control_trigger import BellProducer
+        from switchyard.airflow.control_trigger import ControlTopicProducer
 
-        return BellProducer(**kwargs)
+        return ControlTopicProducer(**kwargs)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         async for topic, partition, offset in shared_stream:
             yield TriggerEvent({"topic": topic, "partition": partition, "offset": offset})  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        raise NotImplementedError("the triggerer runs the bell as a shared stream")
+        raise NotImplementedError("the triggerer runs the watcher as a shared stream")
         yield

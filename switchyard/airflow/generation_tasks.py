@@ -49,9 +49,9 @@ def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) ->
 
 
 def _admit_known(settings: Settings, swap_id: str) -> Admitted:
-    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.log_messages import open_history
 
-    ledger = open_book(settings.layout).ledger()
+    ledger = open_history(settings.layout).ledger()
     request = ledger.find(swap_id)
     if request is None:
         raise AirflowFailException(
@@ -65,11 +65,11 @@ def _admit_manual(
     settings: Settings, kafka: Mapping[str, str], swap_id: str, requested_by: str, params: Mapping[str, Any]
 ) -> Admitted:
     from switchyard.kafka.topics import TopicReader
-    from switchyard.swap.commands import Desk
+    from switchyard.swap.commands import CommandHandler
 
     fields = {name: params.get(param) for name, param in FORM_FIELDS.items()}
     with TopicReader(kafka) as reader:
-        answer = Desk(settings, reader).take_value(json.dumps(fields).encode(), swap_id, requested_by)
+        answer = CommandHandler(settings, reader).take_value(json.dumps(fields).encode(), swap_id, requested_by)
     _end_unless_applied(answer.outcome)
     if answer.request is None:
         raise AirflowFailException(f"{swap_id} was not accepted")
@@ -97,16 +97,16 @@ def _admitted(request: Request) -> Admitted:
 
 def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> None:
     """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
-    from switchyard.swap.log_messages import open_book
-    from switchyard.swap.reconcile import fail_build, keep_up, tell_of_active
+    from switchyard.swap.log_messages import open_history
+    from switchyard.swap.reconcile import fail_build, reconcile, tell_of_active
 
-    book = open_book(settings.layout)
+    history = open_history(settings.layout)
     is_fenced = exit_code == FencedError.exit_code
     if exit_code != 0 and not is_fenced:
         reason = f"its driver ended with exit code {exit_code} before the flip; the end of the log of `stream` says why"
-        fail_build(settings, book, admitted.swap_id, reason)
-    keep_up(settings, book)
-    _end_unless_applied(book.ledger().outcomes.get(admitted.swap_id))
+        fail_build(settings, history, admitted.swap_id, reason)
+    reconcile(settings, history)
+    _end_unless_applied(history.ledger().outcomes.get(admitted.swap_id))
     if is_fenced:
         generation = admitted.submission.generation
         raise AirflowSkipException(
@@ -115,14 +115,14 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
     if exit_code is not None and is_killed(exit_code):
         # One that fails by itself tells why; this one could not.
         text = f"was killed (exit code {exit_code}) and is started again"
-        tell_of_active(settings, book, admitted.swap_id, text, "ERROR")
+        tell_of_active(settings, history, admitted.swap_id, text, "ERROR")
 
 
 def is_under_way(settings: Settings, admitted: Admitted) -> bool:
     """Whether the swap of a run has no outcome yet."""
-    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.log_messages import open_history
 
-    return admitted.swap_id not in open_book(settings.layout).ledger().outcomes
+    return admitted.swap_id not in open_history(settings.layout).ledger().outcomes
 
 
 def is_killed(exit_code: int) -> bool:
@@ -132,14 +132,14 @@ def is_killed(exit_code: int) -> bool:
 
 def close_from_run(context: Context) -> dict[str, Any]:
     """Says what became of the run's generation, and fails when its stream failed: a run has its last task's colour."""
-    from switchyard.swap.log_messages import open_book
-    from switchyard.swap.reconcile import keep_up
+    from switchyard.swap.log_messages import open_history
+    from switchyard.swap.reconcile import reconcile
     from switchyard.tables.logs import tell
 
     run, settings = context["dag_run"], load_settings()
-    book = open_book(settings.layout)
-    keep_up(settings, book)
-    ledger = book.ledger()
+    history = open_history(settings.layout)
+    reconcile(settings, history)
+    ledger = history.ledger()
     swap_id = str((run.conf or {}).get("swap_id") or f"{HOSTED_PREFIX}{run.run_id}")
     request, outcome = ledger.find(swap_id), ledger.outcomes.get(swap_id)
     state = stream_state(run.dag_id, run.run_id)
@@ -150,7 +150,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
         "stream": state,
     }
     if state in FAILED_STATES:
-        is_active = request is not None and book.standing().generation == request.generation
+        is_active = request is not None and history.status_row().generation == request.generation
         if is_active and request is not None:
             text = f"the driver of generation {request.generation} was given up; clear its task `stream` to go on"
             tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)

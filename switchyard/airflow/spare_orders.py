@@ -15,7 +15,7 @@ from switchyard.settings import Settings
 
 if TYPE_CHECKING:
     from switchyard.airflow.submit import GenerationSubmitHook
-    from switchyard.drivers.detached_process import KeptProcess
+    from switchyard.drivers.detached_process import DetachedProcess
     from switchyard.drivers.spares import Order
     from switchyard.swap.reconcile import Run
 
@@ -74,16 +74,16 @@ def _request_of(run: Run) -> GenerationRequest:
 def find_unowned(settings: Settings) -> Run | None:
     """The run of a driver that nobody has adopted: whoever gave it its order may have died before starting the run."""
     from switchyard.drivers.spare_claim import list_unowned
-    from switchyard.swap.log_messages import open_book
+    from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import run_of
 
     orders = list_unowned(settings.workspace)
-    ledger = open_book(settings.layout).ledger() if orders else None
+    ledger = open_history(settings.layout).ledger() if orders else None
     requests = [ledger.find(order.swapId) for order in orders] if ledger else []
     return next((run_of(ledger, request) for request in requests if ledger and request), None)
 
 
-def adopt(settings: Settings, swap_id: str) -> KeptProcess | None:
+def adopt(settings: Settings, swap_id: str) -> DetachedProcess | None:
     """The driver that works for a swap and that no task follows yet."""
     from switchyard.drivers.spare_claim import adopt_taken
 
@@ -94,23 +94,23 @@ def adopt(settings: Settings, swap_id: str) -> KeptProcess | None:
         return None
 
 
-def driver_pid(spare: KeptProcess | None) -> int | None:
+def driver_pid(spare: DetachedProcess | None) -> int | None:
     """The Python process of a driver that was a spare: it may have announced itself before its task has begun."""
     if spare is None:
         return None
-    from switchyard.drivers.hand_off import HandOver
+    from switchyard.drivers.hand_off import HandOff
 
-    claim = HandOver(spare.folder).read_claim()
+    claim = HandOff(spare.folder).read_claim()
     return claim.pid if claim else None
 
 
-def release(spare: KeptProcess | None) -> None:
+def release(spare: DetachedProcess | None) -> None:
     """Removes the folder of a driver that has ended, and the Kafka settings that it was given."""
     if spare is None or spare.returncode is None:
         return
-    from switchyard.drivers.hand_off import HandOver
+    from switchyard.drivers.hand_off import HandOff
 
-    order = HandOver(spare.folder).read_order()
+    order = HandOff(spare.folder).read_order()
     if order is not None:
         order.kafkaProperties.unlink(missing_ok=True)
     spare.forget()

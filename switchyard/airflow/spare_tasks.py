@@ -22,8 +22,8 @@ from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.drivers.detached_process import KeptProcess
-    from switchyard.drivers.hand_off import HandOver
+    from switchyard.drivers.detached_process import DetachedProcess
+    from switchyard.drivers.hand_off import HandOff
 
 LOOK_SECONDS = 0.5
 QUIET_SECONDS = 1.0
@@ -41,12 +41,12 @@ class SpareOperator(SparkSubmitOperator):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(application=str(PROJECT / "jobs" / "spare_driver.py"), name="switchyard-spare", **options)
-        self._hand_over: HandOver | None = None
-        self._process: KeptProcess | None = None
+        self._hand_off: HandOff | None = None
+        self._process: DetachedProcess | None = None
         self._was_ended = False
 
     def execute(self, context: Context) -> str:  # type: ignore[override]
-        from switchyard.drivers.hand_off import HandOver
+        from switchyard.drivers.hand_off import HandOff
         from switchyard.drivers.spare_claim import end_spares
         from switchyard.kafka.client_settings import write_properties
         from switchyard.kafka.security import TOKEN_URL
@@ -63,12 +63,12 @@ class SpareOperator(SparkSubmitOperator):
         self._wait_until_quiet(settings)
         if ended := end_spares(settings.workspace):
             self.log.info("Ended what an earlier try has left: %s", ", ".join(ended))
-        hand_over = HandOver.create(settings.workspace, hook.stamp(settings, token_url))
+        hand_off = HandOff.create(settings.workspace, hook.stamp(settings, token_url))
         properties = settings.workspace.kafka_properties(NO_GENERATION, os.getpid())
-        hook = build_driver_hook(settings, self.name, _arguments(hand_over, properties), hand_over.pulse)
+        hook = build_driver_hook(settings, self.name, _arguments(hand_off, properties), hand_off.pulse)
         write_properties(properties, kafka)
         try:
-            return self._keep(settings, hook, hand_over, token_url)
+            return self._keep(settings, hook, hand_off, token_url)
         finally:
             properties.unlink(missing_ok=True)
 
@@ -77,21 +77,21 @@ class SpareOperator(SparkSubmitOperator):
         if self._end_unless_taken():
             self.log.info("The spare driver is ended.")
 
-    def _keep(self, settings: Settings, hook: GenerationSubmitHook, hand_over: HandOver, token_url: str) -> str:
-        with hand_over.owned():
-            self._hand_over, self._process = hand_over, start(hook, self.application, hand_over)
+    def _keep(self, settings: Settings, hook: GenerationSubmitHook, hand_off: HandOff, token_url: str) -> str:
+        with hand_off.owned():
+            self._hand_off, self._process = hand_off, start(hook, self.application, hand_off)
             # A batch of the rehearsal may take longer than a spare that waits may be silent; health ends such a one.
             patience = settings.ready_deadline_seconds + settings.hung_seconds
-            pulse = Pulse(hand_over.pulse, patience, patience)
+            pulse = Pulse(hand_off.pulse, patience, patience)
             with watching(pulse, self._end_hung):
                 self._look_after(settings, hook, token_url)
-        order = hand_over.read_order()
+        order = hand_off.read_order()
         if order is not None:
             # The start of the next run would take from the swap that this spare works for.
             self._wait_until_quiet(settings)
             return f"generation {order.request.generation} has taken the spare driver"
-        was_ended, code = self._was_ended or hand_over.is_claimed, self._process.returncode
-        hand_over.remove()
+        was_ended, code = self._was_ended or hand_off.is_claimed, self._process.returncode
+        hand_off.remove()
         if was_ended or code == STOPPED_EXIT_CODE:
             self.log.info("The spare driver was ended (code %s) and is replaced.", code)
             self._try_again(SOON)
@@ -99,13 +99,13 @@ class SpareOperator(SparkSubmitOperator):
 
     def _look_after(self, settings: Settings, hook: GenerationSubmitHook, token_url: str) -> None:
         """Until it is taken or has ended."""
-        if self._hand_over is None or self._process is None:
+        if self._hand_off is None or self._process is None:
             return
-        stamp, checked = self._hand_over.read_stamp(), time.monotonic()
+        stamp, checked = self._hand_off.read_stamp(), time.monotonic()
         while True:
             has_ended = self._process.poll() is not None
             hook.show(self._process)
-            if has_ended or self._hand_over.read_order() is not None:
+            if has_ended or self._hand_off.read_order() is not None:
                 return
             if time.monotonic() - checked > STAMP_SECONDS:
                 checked = time.monotonic()
@@ -119,9 +119,9 @@ class SpareOperator(SparkSubmitOperator):
             self.log.warning("The spare driver was silent for %.0f s and is ended.", silence_seconds)
 
     def _end_unless_taken(self) -> bool:
-        if self._hand_over is None or self._process is None or self._hand_over.is_claimed:
+        if self._hand_off is None or self._process is None or self._hand_off.is_claimed:
             return False
-        if self._hand_over.read_offer() is not None and not self._hand_over.claim():
+        if self._hand_off.read_offer() is not None and not self._hand_off.claim():
             return False
         self._was_ended = True
         self._process.end()
@@ -129,10 +129,10 @@ class SpareOperator(SparkSubmitOperator):
 
     def _wait_until_quiet(self, settings: Settings) -> None:
         from switchyard.drivers.spares import may_warm_up
-        from switchyard.swap.log_messages import open_book
+        from switchyard.swap.log_messages import open_history
 
-        book, is_told = open_book(settings.layout), False
-        while not may_warm_up(book.ledger(), book.standing()):
+        history, is_told = open_history(settings.layout), False
+        while not may_warm_up(history.ledger(), history.status_row()):
             if not is_told:
                 self.log.info("A swap is under way, or nothing is active yet: the spare driver is started after it.")
                 is_told = True
@@ -143,14 +143,14 @@ class SpareOperator(SparkSubmitOperator):
         raise AirflowRescheduleException(datetime.now(UTC) + after) from None  # type: ignore[no-untyped-call]
 
 
-def _arguments(hand_over: HandOver, properties: Path) -> list[str]:
-    return ["--spare", str(hand_over.folder), "--kafka-properties", str(properties)]
+def _arguments(hand_off: HandOff, properties: Path) -> list[str]:
+    return ["--spare", str(hand_off.folder), "--kafka-properties", str(properties)]
 
 
-def start(hook: GenerationSubmitHook, application: str, hand_over: HandOver) -> KeptProcess:
+def start(hook: GenerationSubmitHook, application: str, hand_off: HandOff) -> DetachedProcess:
     """As the hook submits, but with the output in a file: whoever takes the spare reads on there."""
-    from switchyard.drivers.detached_process import KeptProcess, start_kept
+    from switchyard.drivers.detached_process import DetachedProcess, start_kept
 
     command = hook._build_spark_submit_command(application)
-    started = start_kept(hand_over.folder, command, {**os.environ, **(hook._env or {})})
-    return KeptProcess(hand_over.folder, started.pid)
+    started = start_kept(hand_off.folder, command, {**os.environ, **(hook._env or {})})
+    return DetachedProcess(hand_off.folder, started.pid)

@@ -36,7 +36,7 @@ from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from switchyard.airflow.generation_tasks import Admitted
-    from switchyard.drivers.detached_process import KeptProcess
+    from switchyard.drivers.detached_process import DetachedProcess
 
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 # Airflow sends SIGKILL to a task 5 seconds after SIGTERM; the log should still say how the driver ended.
@@ -87,11 +87,13 @@ class GenerationSubmitHook(JobSubmitHook):
 
     def stamp(self, settings: Settings, token_url: str) -> dict[str, str]:
         """What a driver that is submitted now would be started with."""
-        from switchyard.drivers.fingerprint import driver_stamp
+        from switchyard.drivers.fingerprint import fingerprint_driver
 
-        return driver_stamp(settings, self.master, {name: str(value) for name, value in self._conf.items()}, token_url)
+        return fingerprint_driver(
+            settings, self.master, {name: str(value) for name, value in self._conf.items()}, token_url
+        )
 
-    def follow(self, process: KeptProcess) -> None:
+    def follow(self, process: DetachedProcess) -> None:
         """To the end of a driver that another task has started: its output is this task's log from now on."""
         self._submit_sp = process
         while process.poll() is None:
@@ -103,7 +105,7 @@ class GenerationSubmitHook(JobSubmitHook):
                 f"The driver that was a spare ended with code {process.returncode}.{self._submit_log_tail}"
             )
 
-    def show(self, process: KeptProcess) -> None:
+    def show(self, process: DetachedProcess) -> None:
         while lines := process.read_lines():
             self._process_spark_submit_log(iter(lines))
 
@@ -229,7 +231,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
             raise failure
 
     def _run_driver(
-        self, settings: Settings, hook: GenerationSubmitHook, generation: int, spare: KeptProcess | None
+        self, settings: Settings, hook: GenerationSubmitHook, generation: int, spare: DetachedProcess | None
     ) -> AirflowException | None:
         """To the end of a driver; returns how it failed. One that Airflow has killed is not judged any more."""
         from switchyard.airflow.spare_orders import driver_pid, release
@@ -262,7 +264,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
 
     def _find_spare(
         self, settings: Settings, hook: GenerationSubmitHook, admitted: Admitted, kafka: Mapping[str, str]
-    ) -> KeptProcess | None:
+    ) -> DetachedProcess | None:
         """A driver that was a spare: it works for this swap already, or takes the order now."""
         from switchyard.airflow.spare_orders import adopt, give_order
         from switchyard.drivers.spares import Order

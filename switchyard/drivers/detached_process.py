@@ -39,7 +39,7 @@ def start_kept(folder: Path, command: Sequence[str], environment: Mapping[str, s
         )
 
 
-class KeptProcess:
+class DetachedProcess:
     """What a parent knows of its child, for somebody who is not its parent: `pid`, `poll()`, `returncode`."""
 
     def __init__(self, folder: Path, session: int) -> None:

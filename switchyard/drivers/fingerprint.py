@@ -13,7 +13,7 @@ from switchyard.layout import PROJECT
 from switchyard.settings import Settings
 
 
-def driver_stamp(
+def fingerprint_driver(
     settings: Settings, master: str, conf: Mapping[str, str], token_url: str, project: Path = PROJECT
 ) -> dict[str, str]:
     """The jars and the class archive count by their size and time: they are fetched anew under the same name."""

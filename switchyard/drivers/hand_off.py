@@ -34,11 +34,11 @@ def describe_place() -> str:
 
 
 @dataclass(frozen=True)
-class HandOver:
+class HandOff:
     folder: Path
 
     @classmethod
-    def create(cls, workspace: Workspace, stamp: Mapping[str, str]) -> HandOver:
+    def create(cls, workspace: Workspace, stamp: Mapping[str, str]) -> HandOff:
         workspace.spares.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = cls(Path(tempfile.mkdtemp(prefix="spare-", dir=workspace.spares)))
         made._write("stamp.json", _STAMP.dump_json(dict(stamp)))
@@ -164,7 +164,7 @@ def _age(moment: float) -> float:
     return max(0.0, time.time() - moment)
 
 
-def list_hand_overs(workspace: Workspace) -> list[HandOver]:
+def list_hand_offs(workspace: Workspace) -> list[HandOff]:
     if not workspace.spares.exists():
         return []
-    return [HandOver(path) for path in sorted(workspace.spares.iterdir()) if path.is_dir()]
+    return [HandOff(path) for path in sorted(workspace.spares.iterdir()) if path.is_dir()]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from switchyard.drivers import processes, sessions
-from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.hand_off import HandOff
 from switchyard.layout import Workspace
 
 
@@ -59,18 +59,18 @@ def list_drivers(workspace: Workspace) -> list[DriverProcess]:
 def _find_work(workspace: Workspace, pid: int) -> tuple[int, timedelta] | None:
     """The generation of a driver, and since when it works for it. A spare is as old as its order."""
     command = processes.read_command(pid)
-    hand_over = find_hand_over(workspace, command)
-    if hand_over is not None:
-        order, seconds = hand_over.read_order(), hand_over.accepted_seconds
+    hand_off = find_hand_off(workspace, command)
+    if hand_off is not None:
+        order, seconds = hand_off.read_order(), hand_off.accepted_seconds
         return (order.request.generation, timedelta(seconds=seconds)) if order and seconds is not None else None
     named = re.search(r"--generation (\d+)", command)
     return (int(named[1]), timedelta(seconds=processes.age_seconds(pid))) if named else None
 
 
-def find_hand_over(workspace: Workspace, command: str) -> HandOver | None:
+def find_hand_off(workspace: Workspace, command: str) -> HandOff | None:
     """The folder that a spare was started with, also when it is a generation's driver since."""
     named = re.search(rf"--spare {re.escape(str(workspace.spares))}/([\w-]+)", command)
-    return HandOver(workspace.spares / named[1]) if named else None
+    return HandOff(workspace.spares / named[1]) if named else None
 
 
 def list_spares(workspace: Workspace) -> list[SpareProcess]:
@@ -78,12 +78,12 @@ def list_spares(workspace: Workspace) -> list[SpareProcess]:
     found = {}
     for pid in find_drivers(workspace):
         session = sessions.session_of(pid)
-        hand_over = find_hand_over(workspace, processes.read_command(pid))
-        if hand_over is not None and session is not None and hand_over.accepted_seconds is None:
+        hand_off = find_hand_off(workspace, processes.read_command(pid))
+        if hand_off is not None and session is not None and hand_off.accepted_seconds is None:
             age = timedelta(seconds=processes.age_seconds(pid))
-            silence = timedelta(seconds=hand_over.silence_seconds)
-            is_ready = hand_over.read_offer() is not None
-            found[session] = SpareProcess(session, hand_over.folder.name, age, is_ready, silence)
+            silence = timedelta(seconds=hand_off.silence_seconds)
+            is_ready = hand_off.read_offer() is not None
+            found[session] = SpareProcess(session, hand_off.folder.name, age, is_ready, silence)
     return list(found.values())
 
 
@@ -94,8 +94,8 @@ def end_driver(session: int) -> None:
 
 def end_spare(workspace: Workspace, spare: SpareProcess) -> bool:
     """Ends a spare, unless somebody takes it at this moment."""
-    hand_over = HandOver(workspace.spares / spare.name)
-    if spare.is_ready and not hand_over.claim():
+    hand_off = HandOff(workspace.spares / spare.name)
+    if spare.is_ready and not hand_off.claim():
         return False
     end_driver(spare.session)
     return True

@@ -1,6 +1,6 @@
 """The spare driver, decided as data: what it offers, what it is ordered to do, and whether it may be taken.
 
-Pure: no I/O and no clock of its own. `local/hand_over.py` keeps offers and orders as files.
+Pure: no I/O and no clock of its own. `drivers/hand_off.py` keeps offers and orders as files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from switchyard.drivers.submission import GenerationRequest
-from switchyard.swap.state_machine import Ledger, Standing
+from switchyard.swap.state_machine import Ledger, StatusRow
 
 MOST_REHEARSAL_SECONDS = 300.0
 """No swap waits for a rehearsal, and one that is broken off begins again: on a busy machine, that makes it busier."""
@@ -60,9 +60,9 @@ def judge_offer(offer: Offer, place: str, wanted: Mapping[str, str]) -> Fitness:
     return Fitness.OUTDATED if find_differences(offer.stamp, wanted) else Fitness.FIT
 
 
-def may_warm_up(ledger: Ledger, standing: Standing) -> bool:
+def may_warm_up(ledger: Ledger, status_row: StatusRow) -> bool:
     """A spare takes seconds of all processors to warm up: never while a swap, or the very first start, needs them."""
-    return standing.generation is not None and ledger.building is None
+    return status_row.generation is not None and ledger.building is None
 
 
 class Patience(StrEnum):

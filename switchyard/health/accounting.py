@@ -16,7 +16,7 @@ from switchyard.kafka.probe import probe_gaps
 from switchyard.offsets import Gap, count_records
 from switchyard.settings import Settings
 from switchyard.swap.generations import load_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Ledger
 from switchyard.tables import store
 from switchyard.tables.batch_totals import read_chain
@@ -41,7 +41,7 @@ class Finding:
 def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> Finding:
     """Every offset that the active generation has read over is stored, or the broker says that it held no record."""
     layout = settings.layout
-    generation = DeltaBook(layout).standing().generation
+    generation = HistoryStore(layout).status_row().generation
     spec = None if generation is None else load_spec(layout, generation)
     progress = None if generation is None else newest_progress(layout, generation)
     if spec is None or progress is None:
@@ -59,7 +59,7 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Findin
     table = store.open_table(layout, "control_raw")
     with control_topic(kafka, topic, installation_id(layout)) as control:
         ends = {topic: control.committed_offsets()}
-    kept = _look_through(table, topic, DeltaBook(layout).ledger())
+    kept = _look_through(table, topic, HistoryStore(layout).ledger())
     if kept.unsettled:
         named = ", ".join(kept.first_unsettled)
         return Finding(False, f"{kept.unsettled} control messages have no outcome, the first: {named}")

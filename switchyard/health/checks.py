@@ -15,7 +15,7 @@ from switchyard.drivers.running import DriverProcess, SpareProcess
 from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.policies import Limits
 from switchyard.swap import state_machine
-from switchyard.swap.state_machine import Ledger, Standing
+from switchyard.swap.state_machine import Ledger, StatusRow
 from switchyard.wording import describe_time
 
 WINDOW = timedelta(minutes=3)
@@ -85,7 +85,7 @@ class Sight:
 
     now: datetime
     ledger: Ledger
-    standing: Standing
+    status_row: StatusRow
     beats: Sequence[Beat] = ()
     """Rows of the active generation's newest attempt, oldest first, the last ones and those of the window."""
     broker_error: str | None = None
@@ -99,12 +99,12 @@ class Sight:
     def silence(self) -> timedelta | None:
         """How long ago the active generation was heard of: a report, or the flip that made it active."""
         signs = [beat.at for beat in self.beats[-1:]] + [entry.at for entry in self.ledger.flips[-1:]]
-        return self.now - max(signs) if signs and self.standing.generation is not None else None
+        return self.now - max(signs) if signs and self.status_row.generation is not None else None
 
     @property
     def is_snapshot(self) -> bool:
         """Whether what is active is a range of history: it is finished, and nobody works on it."""
-        return self.ledger.is_snapshot(self.standing.generation)
+        return self.ledger.is_snapshot(self.status_row.generation)
 
     @property
     def batches(self) -> list[Beat]:
@@ -124,7 +124,7 @@ class Sight:
 
 
 def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
-    silence, generation = sight.silence, sight.standing.generation
+    silence, generation = sight.silence, sight.status_row.generation
     if silence is None:
         return _judge_absence(sight, limits)
     if sight.is_snapshot:
@@ -329,7 +329,7 @@ def describe_spares(sight: Sight) -> str:
 
 
 def _has_been_over(sight: Sight, generation: int, time: timedelta) -> bool:
-    if generation == sight.standing.generation or not state_machine.is_over(sight.ledger, generation):
+    if generation == sight.status_row.generation or not state_machine.is_over(sight.ledger, generation):
         return False
     last = max((entry.at for entry in sight.ledger.entries if entry.generation == generation), default=sight.now)
     return sight.now - last > time
@@ -359,7 +359,7 @@ def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
     stands_still = is_stuck(sight, limits)
     if not is_silent(sight, limits) and not stands_still:
         return Cure.NONE
-    own = [driver for driver in sight.drivers if driver.generation == sight.standing.generation]
+    own = [driver for driver in sight.drivers if driver.generation == sight.status_row.generation]
     if any(driver.age <= limits.starting for driver in own) and not stands_still:
         return Cure.WAIT
     if own:

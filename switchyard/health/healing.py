@@ -11,8 +11,8 @@ from switchyard.health import checks
 from switchyard.health.checks import Cure, Level, Sight, Verdict
 from switchyard.health.inputs import look, see_beats, see_drivers
 from switchyard.settings import Settings
-from switchyard.swap.log_messages import open_book
-from switchyard.swap.reconcile import Run, keep_up, run_of_life
+from switchyard.swap.log_messages import open_history
+from switchyard.swap.reconcile import Run, reconcile, run_of_life
 from switchyard.tables.logs import tell
 
 HEAL = "heal"
@@ -37,10 +37,10 @@ class Healing:
 
 def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> Healing:
     """`find_task_state` gives the state of the task that keeps a driver alive, by its run id."""
-    keep_up(settings, open_book(settings.layout))
+    reconcile(settings, open_history(settings.layout))
     sight = see_drivers(see_beats(look(settings), settings, {}), settings, {})
     done = [*_end_orphans(settings, sight), *_end_useless_spares(settings, sight)]
-    generation = sight.standing.generation
+    generation = sight.status_row.generation
     life = run_of_life(sight.ledger, generation) if generation is not None else None
     if generation is None or life is None:
         return Healing(done)

@@ -16,7 +16,7 @@ from switchyard.health.audits import ASKED, newest_audit
 from switchyard.health.checks import CHECKS, WINDOW, Beat, Disk, Sight, Verdict
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, recent_rows
 
@@ -33,12 +33,12 @@ def inspect_all(settings: Settings, kafka: Mapping[str, str]) -> list[Verdict]:
 
 
 def look(settings: Settings) -> Sight:
-    book = DeltaBook(settings.layout)
-    return Sight(datetime.now(UTC), book.ledger(), book.standing())
+    history = HistoryStore(settings.layout)
+    return Sight(datetime.now(UTC), history.ledger(), history.status_row())
 
 
 def see_beats(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    generation = sight.standing.generation
+    generation = sight.status_row.generation
     rows = [] if generation is None else recent_rows(settings.layout, generation, WINDOW)
     return replace(sight, beats=[_beat(row) for row in sorted(rows, key=lambda row: row.order)])
 
@@ -69,7 +69,7 @@ def see_drivers(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> S
 
 
 def see_audit(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    mine = pc.field("generation") == sight.standing.generation
+    mine = pc.field("generation") == sight.status_row.generation
     rows = store.read_rows(settings.layout, "audits", where=mine, columns=list(ASKED))
     return replace(sight, audit=newest_audit(rows))
 

@@ -11,7 +11,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.fan_out import warn_of_growth
 from switchyard.swap.generations import load_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Ledger, linger_end
 from switchyard.tables.progress import Progress, newest_progress, recent_rate, show_fan_out
 from switchyard.tables.status import Status, read_status
@@ -25,7 +25,7 @@ def describe_status(settings: Settings) -> dict[str, Any]:
         return compose_status(settings, None, None, 0.0, Ledger())
     rate = recent_rate(layout, status.generation)
     return compose_status(
-        settings, status, newest_progress(layout, status.generation), rate, DeltaBook(layout).ledger()
+        settings, status, newest_progress(layout, status.generation), rate, HistoryStore(layout).ledger()
     )
 
 

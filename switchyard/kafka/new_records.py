@@ -16,7 +16,7 @@ from switchyard.kafka.clients import Hearing, diagnose, open_client
 COMPLAIN_SECONDS = 60.0
 MOST_AT_ONCE = 1000
 Place = tuple[str, int, int]
-log = logging.getLogger("switchyard.bell")
+log = logging.getLogger("switchyard.watcher")
 
 
 class Complaints(Hearing):
@@ -58,7 +58,7 @@ def assign_new(consumer: Consumer, topics: Iterable[str], assigned: set[tuple[st
         if found - assigned:
             consumer.incremental_assign([TopicPartition(*key) for key in sorted(found - assigned)])
     except KafkaException as error:
-        log.warning("the bell cannot see %s: %s", ", ".join(topics), error)
+        log.warning("the watcher cannot see %s: %s", ", ".join(topics), error)
         return assigned
     return assigned | found
 

@@ -78,7 +78,7 @@ def airflow_environment(
         "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "5",
         # A swap is two runs one after the other: what they wait for the scheduler is part of its time.
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
-        # Nobody takes over the bell of a triggerer that was killed before this time is over.
+        # Nobody takes over the watcher of a triggerer that was killed before this time is over.
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
         "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         **({} if names_database(inherited) else _sqlite(workspace)),

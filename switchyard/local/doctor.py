@@ -36,7 +36,7 @@ from switchyard.local.unforeseen import explain_unforeseen
 from switchyard.object_store import is_on_object_store
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables.installation import installation_id
 from switchyard.tables.root_check import prove_commits
 from switchyard.tables.schemas import SCHEMAS
@@ -179,8 +179,8 @@ def _topics(settings: Settings, kafka: Mapping[str, str]) -> str:
 
 def find_target(settings: Settings) -> Target:
     """What is active; before the first generation, what the settings name."""
-    standing = DeltaBook(settings.layout).standing().target if has_table(settings.layout, "status") else None
-    return standing or settings.policy.defaults
+    status_row = HistoryStore(settings.layout).status_row().target if has_table(settings.layout, "status") else None
+    return status_row or settings.policy.defaults
 
 
 def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from switchyard.errors import SwitchyardError
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import Run, run_of_life
 from switchyard.swap.state_machine import Event, Ledger
 from switchyard.tables.progress import newest_progress
@@ -37,7 +37,7 @@ def decide(run_state: str | None, was_started: bool) -> Action:
     return Action.TRIGGER if run_state is None else Action.CLEAR
 
 
-class Keeper:
+class FirstGeneration:
     def __init__(self, settings: Settings, api: AirflowApi, started_at: datetime) -> None:
         self._settings = settings
         self._layout = settings.layout
@@ -50,7 +50,7 @@ class Keeper:
         """One round; a sentence for the log when something was done. Raises when nothing is left to try."""
         if not self._has_rung:
             return self._ring()
-        ledger, status = DeltaBook(self._layout).ledger(), read_status(self._layout)
+        ledger, status = HistoryStore(self._layout).ledger(), read_status(self._layout)
         if status is None:
             self._check_boot(ledger)
             return None
@@ -99,7 +99,7 @@ class Keeper:
         status = read_status(self._layout)
         if status is None:
             return None
-        if DeltaBook(self._layout).ledger().is_snapshot(status.generation):
+        if HistoryStore(self._layout).ledger().is_snapshot(status.generation):
             return status.generation
         progress = newest_progress(self._layout, status.generation)
         if progress is None or progress.at < self._started_at:

@@ -22,7 +22,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import Workspace
 from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
-from switchyard.local.first_generation import CONTROL_DAG_ID, DAG_ID, Keeper
+from switchyard.local.first_generation import CONTROL_DAG_ID, DAG_ID, FirstGeneration
 from switchyard.local.installation import Installation, sweep
 from switchyard.settings import Settings, load_settings
 
@@ -46,7 +46,7 @@ class Supervisor:
         self._state = State(pid=os.getpid(), boot=boot_id(), keeps=settings.keep_generations)
         self._installation = Installation(settings, demo)
         self._api = AirflowApi.of(settings)
-        self._keeper = Keeper(settings, self._api, datetime.now(UTC))
+        self._first_generation = FirstGeneration(settings, self._api, datetime.now(UTC))
         self._has_demo = demo
         self._deadline = time.monotonic() + READY_SECONDS
 
@@ -112,9 +112,9 @@ class Supervisor:
         """The generation whose rows flow, once one does."""
         if not all(map(self._api.is_dag_known, (DAG_ID, CONTROL_DAG_ID))):
             return None
-        if news := self._keeper.keep():
+        if news := self._first_generation.keep():
             log.info("%s", news)
-        return self._keeper.is_flowing(with_demo=self._has_demo)
+        return self._first_generation.is_flowing(with_demo=self._has_demo)
 
     def _mark_ready(self, component: Component) -> None:
         part = self._state.components.setdefault(component.name, ComponentState())

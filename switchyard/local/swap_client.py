@@ -17,17 +17,17 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
 from switchyard.swap.backfills import build_id, parse_wish, publish_id
-from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import MOST_ID_CHARACTERS, check_named_topics, parse_message
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.log_messages import describe, open_book
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import describe, open_history
 from switchyard.swap.reconcile import Run, retire_now
 from switchyard.swap.state_machine import ROLLBACK_PREFIX, Event, Ledger, is_overdue
 
 BACKFILL_DAG = "switchyard_backfill"
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 90.0
-"""The control DAG looks each minute even if its bell is broken."""
+"""The control DAG looks each minute even if the watcher of the control topic is broken."""
 
 Tell = Callable[[str], None]
 
@@ -50,16 +50,16 @@ def send_swap(
 def make_dry_run(settings: Settings, fields: Mapping[str, Any], requested_by: str | None = None) -> Answer:
     message = parse_message(json.dumps({**fields, "dryRun": True}).encode())
     with TopicReader(find_kafka(settings)) as reader:
-        return Desk(settings, reader).take(message, _new_id("plan"), requested_by or requester())
+        return CommandHandler(settings, reader).take(message, _new_id("plan"), requested_by or requester())
 
 
 def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested_by: str | None = None) -> str:
     """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
     chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("page" if requested_by else "cli"))
     with TopicReader(find_kafka(settings)) as reader:
-        desk = Desk(settings, reader)
-        desk.roll_back(chosen, requested_by or requester())
-        run = desk.next_run()
+        handler = CommandHandler(settings, reader)
+        handler.roll_back(chosen, requested_by or requester())
+        run = handler.next_run()
     if run is not None:
         start_run(settings, run, tell)
     return chosen
@@ -67,7 +67,7 @@ def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested
 
 def retire(settings: Settings, generation: int) -> None:
     """Retires a lingering generation in the tables themselves, like a rollback; its driver ends when it sees that."""
-    retire_now(settings, open_book(settings.layout), generation, f"asked for by {requester()}")
+    retire_now(settings, open_history(settings.layout), generation, f"asked for by {requester()}")
 
 
 def start_run(settings: Settings, run: Run, tell: Tell) -> None:
@@ -102,11 +102,11 @@ def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], 
 
 def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyard_control") -> dict[str, Any]:
     """Tells each event of a swap as it comes; returns its outcome."""
-    book = DeltaBook(settings.layout)
+    history = HistoryStore(settings.layout)
     began, told = time.monotonic(), 0
     deadline_told = False
     while True:
-        ledger = book.ledger()
+        ledger = history.ledger()
         entries = [entry for entry in ledger.entries if entry.swapId == swap_id]
         for entry in entries[told:]:
             tell(f"{time.monotonic() - began:5.1f} s  {entry.event:10}  {describe(entry)}")

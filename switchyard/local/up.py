@@ -32,7 +32,7 @@ from switchyard.local.installation import sweep
 from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import retire_kept
 from switchyard.tables.root_check import prove_commits
 
@@ -192,7 +192,7 @@ def down(settings: Settings, tell: Say = say) -> None:
 def end_kept(settings: Settings, tell: Say) -> None:
     """Everything is stopped by now, so tables that cannot be reached are no failure: say what is left to do."""
     try:
-        ended = retire_kept(settings.layout, open_book(settings.layout))
+        ended = retire_kept(settings.layout, open_history(settings.layout))
     except (SwitchyardError, OSError, DeltaError) as error:
         tell(f"generations that were kept could not be retired: {error}; end each with `switchyard retire N`")
         return

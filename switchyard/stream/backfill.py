@@ -31,13 +31,13 @@ from switchyard.stream.bulk import overwrite_folder, write_files
 from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
-from switchyard.stream.job_progress import Meter
+from switchyard.stream.job_progress import JobProgress
 from switchyard.stream.pid_file import announced
 from switchyard.stream.query import read_range
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.backfills import BUILD_DETAILS, settle_build, tell_of_failure
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import open_history
 from switchyard.swap.ranges import check_held
 from switchyard.swap.state_machine import Entry, Event, Request
 from switchyard.tables import files
@@ -65,28 +65,28 @@ def run_backfill(
     settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], start_spark: Callable[[], SparkSession]
 ) -> Entry:
     """Builds a snapshot unless it is built; returns the outcome. What may pass by trying again is raised."""
-    book = open_book(settings.layout)
-    build = book.ledger().builds.get(spec.generation)
+    history = open_history(settings.layout)
+    build = history.ledger().builds.get(spec.generation)
     if build is None:
         raise InputError(f"nobody has ordered a backfill into generation {spec.generation}")
-    if (outcome := book.ledger().outcomes.get(build.swapId)) is not None:
+    if (outcome := history.ledger().outcomes.get(build.swapId)) is not None:
         return outcome
     with announced(settings, spec.generation, _end_now):
         attempt = claim_attempt(settings.layout, spec.generation)
-        if not transitions.note(book, build.entry(Event.STARTING, f"attempt {attempt}")):
+        if not transitions.note(history, build.entry(Event.STARTING, f"attempt {attempt}")):
             text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"
             tell(settings.layout, text, generation=spec.generation, swap_id=build.swapId)
         try:
             with TopicReader(kafka) as reader:
-                detail = _Builder(settings, spec, kafka, book, build, attempt, reader, start_spark).build()
+                detail = _Builder(settings, spec, kafka, history, build, attempt, reader, start_spark).build()
         except (GivenUpError, InputError) as error:
-            return settle_build(settings, book, build, Event.FAILED, str(error))
+            return settle_build(settings, history, build, Event.FAILED, str(error))
         except FencedError:
             raise
         except Exception as error:
             tell_of_failure(settings.layout, build, attempt, explain_failure(error, BUILD_DETAILS))
             raise
-        return settle_build(settings, book, build, Event.PLANNED, detail)
+        return settle_build(settings, history, build, Event.PLANNED, detail)
 
 
 def _end_now() -> None:
@@ -110,7 +110,7 @@ class _Builder:
     settings: Settings
     spec: GenerationSpec
     kafka: Mapping[str, str]
-    book: DeltaBook
+    history: HistoryStore
     request: Request
     attempt: int
     reader: TopicReader
@@ -127,7 +127,7 @@ class _Builder:
         if not batches(self.settings.layout, self.spec.generation):
             self._check_held()
         self.spark = self._tune(self.start_spark())
-        self.meter = Meter(self.spark, self._tell)
+        self.meter = JobProgress(self.spark, self._tell)
         progress = next(iter(batches(self.settings.layout, self.spec.generation)), None)
         if progress is None:
             try:
@@ -188,7 +188,7 @@ class _Builder:
 
     def _check_wanted(self) -> None:
         self.sink.check_fence()
-        if state_machine.must_stop(self.book.ledger(), self.request):
+        if state_machine.must_stop(self.history.ledger(), self.request):
             raise FencedError(f"the build of generation {self.spec.generation} was given up")
 
     def _write_topic(self, name: str) -> Staged:

@@ -27,7 +27,7 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Keeping
 from switchyard.spec import GenerationSpec
 from switchyard.swap.generations import load_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Ledger
 from switchyard.tables import files, store
 from switchyard.tables.compaction import (
@@ -63,7 +63,7 @@ def compact_tables(
 ) -> list[Compacted]:
     """Every big table of every generation that has rows to keep, one after the other."""
     done = []
-    for spec in specs_to_compact(layout, DeltaBook(layout).ledger()):
+    for spec in specs_to_compact(layout, HistoryStore(layout).ledger()):
         for name in BIG_TABLES:
             key = sort_key(name, spec.joinType)
             chosen = find_files(layout, name, spec.generation, key, keeping)
@@ -177,11 +177,11 @@ class _Compaction:
         schema = from_arrow_schema(pa.schema(fields))
         rows = self.spark.read.schema(schema).parquet(*[folder.spark_uri(file.path) for file in group])
         size, count = sum(file.size for file in group), sum(file.rows for file in group)
-        lonely = sum(file.lonely_rows for file in group) if self.name == "joined" else 0
-        share = lonely / max(1, count)
-        is_lonely = F.col("accountOffset").isNull() if self.name == "joined" else F.lit(False)
-        parts = [(rows.where(~is_lonely), size * (1 - share)), (rows.where(is_lonely), size * share)]
-        return [part for part, there in zip(parts, (count > lonely, lonely > 0), strict=True) if there]
+        unmatched = sum(file.unmatched_rows for file in group) if self.name == "joined" else 0
+        share = unmatched / max(1, count)
+        is_unmatched = F.col("accountOffset").isNull() if self.name == "joined" else F.lit(False)
+        parts = [(rows.where(~is_unmatched), size * (1 - share)), (rows.where(is_unmatched), size * share)]
+        return [part for part, there in zip(parts, (count > unmatched, unmatched > 0), strict=True) if there]
 
     def _write(self, rows: DataFrame, parts: int, folder: Folder, relative: str) -> None:
         ordered = rows.repartitionByRange(parts, *self.key) if parts > 1 else rows.coalesce(1)

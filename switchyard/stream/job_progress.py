@@ -31,7 +31,7 @@ def _rate(records: int, seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Meter:
+class JobProgress:
     spark: SparkSession
     tell: Callable[[str], None]
 

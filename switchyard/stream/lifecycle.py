@@ -1,7 +1,7 @@
 """The life of one attempt of a generation: claim, stream, prove itself, flip, linger, retire.
 
-The main thread only watches and acts on the book; batches run in Spark's threads. An attempt ends in one of the ways
-of `End`. All decisions are taken by `swaps`, on what the book says now, never on what this process remembers.
+The main thread only watches and acts on the history; batches run in Spark's threads. An attempt ends in one of the ways
+of `End`. All decisions are taken by `state_machine`, on what the history says now, not on what this process remembers.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from switchyard.stream.pid_file import announced
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.session import start_session
-from switchyard.stream.stall import Motion
+from switchyard.stream.stall import StallWatch
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.generations import remove_checkpoint, require_access
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import open_history
 from switchyard.swap.planning import allow_seconds, count_to_read
 from switchyard.swap.reconcile import clean_up, last_seen, note_failure, retire_silent
-from switchyard.swap.state_machine import Event, Ledger, Request, Standing
+from switchyard.swap.state_machine import Event, Ledger, Request, StatusRow
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.writer import TableWriter, claim_attempt
 
@@ -70,47 +70,47 @@ class End(enum.Enum):
 
 def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> End:
     layout, stop = settings.layout, threading.Event()
-    book = open_book(layout)
-    request = _known_request(settings, book, spec)
-    if state_machine.must_stop(book.ledger(), request):
+    history = open_history(layout)
+    request = _known_request(settings, history, spec)
+    if state_machine.must_stop(history.ledger(), request):
         log.info("generation %s is over; there is nothing to do", spec.generation)
         return End.RETIRED
     try:
-        attempt = _begin(layout, book, request)
+        attempt = _begin(layout, history, request)
         with TopicReader(kafka) as reader:
             check_continuity(layout, spec, reader)
-        return _stream(settings, spec, kafka, book, request, attempt, stop)
+        return _stream(settings, spec, kafka, history, request, attempt, stop)
     except FencedError as error:
         log.warning("fenced out: %s", error)
         return End.FENCED
     except Exception as error:
         reason = explain_failure(error)
-        insist(reason, lambda: _tell_failure(settings, book, request, reason), stop)
+        insist(reason, lambda: _tell_failure(settings, history, request, reason), stop)
         raise
     finally:
-        _leave_nothing(layout, book, spec.generation)
+        _leave_nothing(layout, history, spec.generation)
 
 
-def _begin(layout: Layout, book: DeltaBook, request: Request) -> int:
+def _begin(layout: Layout, history: HistoryStore, request: Request) -> int:
     """Takes the number of the attempt, which fences older ones out, and says that it starts."""
     attempt = claim_attempt(layout, request.generation)
-    if state_machine.must_stop(book.ledger(), request):
+    if state_machine.must_stop(history.ledger(), request):
         raise FencedError(f"generation {request.generation} ended while attempt {attempt} was starting")
-    if not transitions.note(book, request.entry(Event.STARTING, f"attempt {attempt}")):
+    if not transitions.note(history, request.entry(Event.STARTING, f"attempt {attempt}")):
         text = f"the driver of generation {request.generation} is starting again: attempt {attempt}"
         tell(layout, text, generation=request.generation, swap_id=request.swapId)
     return attempt
 
 
-def _tell_failure(settings: Settings, book: DeltaBook, request: Request, reason: str) -> None:
-    note_failure(settings, book, request.swapId, reason)
-    if state_machine.is_abandoned(book.ledger(), request.generation):
-        clean_up(settings.layout, book, request.generation)
+def _tell_failure(settings: Settings, history: HistoryStore, request: Request, reason: str) -> None:
+    note_failure(settings, history, request.swapId, reason)
+    if state_machine.is_abandoned(history.ledger(), request.generation):
+        clean_up(settings.layout, history, request.generation)
 
 
-def _leave_nothing(layout: Layout, book: DeltaBook, generation: int) -> None:
+def _leave_nothing(layout: Layout, history: HistoryStore, generation: int) -> None:
     """Somebody else may have closed this build and removed its checkpoint while the query was still writing it."""
-    ledger = book.ledger()
+    ledger = history.ledger()
     if ledger.is_retired(generation) and not ledger.was_active(generation):
         remove_checkpoint(layout, generation)
 
@@ -119,7 +119,7 @@ def _stream(
     settings: Settings,
     spec: GenerationSpec,
     kafka: Mapping[str, str],
-    book: DeltaBook,
+    history: HistoryStore,
     request: Request,
     attempt: int,
     stop: threading.Event,
@@ -141,7 +141,7 @@ def _stream(
         )
         runner.reported_at = time.monotonic()
         with TopicReader(kafka) as reader, contextlib.closing(_Stopper(query, runner)):
-            return _Watch(settings, book, request, runner, spark, query, reader, java_kafka, stop).until_end()
+            return _Watch(settings, history, request, runner, spark, query, reader, java_kafka, stop).until_end()
 
 
 def _check_access(spec: GenerationSpec, kafka: Mapping[str, str]) -> None:
@@ -155,19 +155,19 @@ def _check_access(spec: GenerationSpec, kafka: Mapping[str, str]) -> None:
         log.warning("%s", error)
 
 
-def _known_request(settings: Settings, book: DeltaBook, spec: GenerationSpec) -> Request:
+def _known_request(settings: Settings, history: HistoryStore, spec: GenerationSpec) -> Request:
     """The request of a generation; one started by hand gets a request of its own, so that it has a history too."""
-    known = book.ledger().request_of(spec.generation)
+    known = history.ledger().request_of(spec.generation)
     if known is not None:
         return known
 
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return spec.generation, spec.target, spec.start
 
     records = count_to_read(spec.startOffsets, spec.readyOffsets)
-    seconds = allow_seconds(settings, book.ledger(), records, spec.target)
+    seconds = allow_seconds(settings, history.ledger(), records, spec.target)
     return transitions.request(
-        book,
+        history,
         f"{state_machine.BY_HAND_PREFIX}{spec.generation}",
         choose=choose,
         requested_by="hand",
@@ -187,13 +187,13 @@ def _watching_for_an_early_end(settings: Settings, request: Request, attempt: in
     started, generation = threading.Event(), request.generation
 
     def watch() -> None:
-        book = open_book(settings.layout)
+        history = open_history(settings.layout)
         fence = TableWriter(settings.layout, BIG_TABLES[0], generation, attempt)
         while not started.wait(RESTING_SECONDS):
-            if state_machine.must_stop(book.ledger(), request):
-                if state_machine.is_abandoned(book.ledger(), generation):
-                    clean_up(settings.layout, book, generation)
-                _leave_nothing(settings.layout, book, generation)
+            if state_machine.must_stop(history.ledger(), request):
+                if state_machine.is_abandoned(history.ledger(), generation):
+                    clean_up(settings.layout, history, generation)
+                _leave_nothing(settings.layout, history, generation)
                 settings.workspace.driver_pid(generation).unlink(missing_ok=True)
                 log.info("generation %s is over before its session has started", generation)
                 os._exit(End.RETIRED.value)
@@ -230,7 +230,7 @@ class _Watch:
     """The main loop. What it keeps is only about this process: when to look, and what was proven."""
 
     settings: Settings
-    book: DeltaBook
+    history: HistoryStore
     started_for: Request
     runner: BatchRunner
     spark: SparkSession
@@ -252,7 +252,7 @@ class _Watch:
     _is_still: bool = False
 
     def __post_init__(self) -> None:
-        self._motion = Motion(self.spark, self.runner)
+        self._stall_watch = StallWatch(self.spark, self.runner)
         # The gate may take long on a busy machine; meanwhile the main thread shows that the driver lives.
         self._gate = ThreadPoolExecutor(2, thread_name_prefix="gate")
 
@@ -301,14 +301,14 @@ class _Watch:
             raise SwitchyardError(f"the stream has stopped: {reason}")
         if self._is_due("lag", LAG_SECONDS):
             self._ask_lag()
-            self._check_motion()
+            self._check_stall()
         try:
             self._report_alive()
         except FencedError as error:
             return self._end_fenced(error)
         if self._is_due("pulse", PULSE_SECONDS):
             self._show_pulse()
-        if not self.runner.looked.is_set() or self._is_due("book", self._book_seconds):
+        if not self.runner.looked.is_set() or self._is_due("history", self._history_seconds):
             end = self._act()
             if self._proving is None or not self.runner.is_building:
                 self.runner.looked.set()
@@ -316,7 +316,7 @@ class _Watch:
         return None
 
     @property
-    def _book_seconds(self) -> float:
+    def _history_seconds(self) -> float:
         return RESTING_SECONDS if self._is_resting else LOOK_SECONDS
 
     def _show_pulse(self) -> None:
@@ -375,15 +375,15 @@ class _Watch:
             raise error
         self._is_doubted = True
 
-    def _check_motion(self) -> None:
+    def _check_stall(self) -> None:
         """A driver that stands still says so, and ends if it stays like this: its task starts the next attempt."""
-        self._motion.look()
-        if reason := self._motion.explain_end(self.settings.rules.stuck):
+        self._stall_watch.look()
+        if reason := self._stall_watch.explain_end(self.settings.rules.stuck):
             # The query is stopped after its batch, and this batch would not end by itself.
             self.spark.sparkContext.cancelAllJobs()
-            can_fail = self.runner.is_building and self.book.standing().generation is not None
+            can_fail = self.runner.is_building and self.history.status_row().generation is not None
             raise SwitchyardError(f"no progress: {reason}{'; then send it again' if can_fail else ''}")
-        reason = self._motion.explain(self.settings.limits.standstill)
+        reason = self._stall_watch.explain(self.settings.limits.standstill)
         if reason and not self._is_still:
             self._tell(reason, "WARNING")
             self.runner.report_alive()
@@ -412,15 +412,15 @@ class _Watch:
     def _act(self) -> End | None:
         """Does what is due for this generation, and what is due for all."""
         self._note_jump()
-        transitions.settle_due(self.book, _now())
-        ledger, standing = self.book.ledger(), self.book.standing()
+        transitions.settle_due(self.history, _now())
+        ledger, status_row = self.history.ledger(), self.history.status_row()
         request = ledger.building
         is_building = request is not None and request.generation == self.generation
-        is_active = standing.generation == self.generation
+        is_active = status_row.generation == self.generation
         self._is_watched = is_active and state_machine.is_on_probation(ledger, _now(), self.settings.rules)
         self._is_resting = is_active and not self._is_watched
         self.runner.is_building = is_building and not is_active
-        self.runner.is_catching_up = self._is_catching_up(ledger, standing)
+        self.runner.is_catching_up = self._is_catching_up(ledger, status_row)
         if state_machine.is_abandoned(ledger, self.generation):
             return self._abandon()
         if state_machine.must_stop(ledger, self.started_for):
@@ -428,34 +428,34 @@ class _Watch:
         if is_building and request is not None and not is_active:
             self._build(request)
         elif is_active and _now() - self.since > self.settings.rules.silence:
-            retire_silent(self.settings, self.book, _now())
+            retire_silent(self.settings, self.history, _now())
         elif ledger.is_lingering(self.generation):
-            return self._linger(ledger, standing)
+            return self._linger(ledger, status_row)
         return None
 
-    def _is_catching_up(self, ledger: Ledger, standing: Standing) -> bool:
+    def _is_catching_up(self, ledger: Ledger, status_row: StatusRow) -> bool:
         """Whether a swap waits for what this driver reads; with nothing active there is nothing to fall back to."""
         request = ledger.building
-        if request is None or not self.runner.is_building or standing.generation is None:
+        if request is None or not self.runner.is_building or status_row.generation is None:
             return False
         return not ledger.has(request.swapId, Event.READY) and not self._has_caught_up(request)
 
     def _build(self, request: Request) -> None:
         """Ready once it has caught up and its rows were compared; then the flip."""
-        if not self.book.ledger().has(request.swapId, Event.READY):
+        if not self.history.ledger().has(request.swapId, Event.READY):
             if not self._has_caught_up(request):
                 return
             if (proof := self._prove(request)) is None:
                 return
-            transitions.note(self.book, request.entry(Event.READY, proof))
-        if transitions.try_flip(self.book, request.swapId, _now(), self.settings.rules):
-            transitions.settle_due(self.book, _now())
+            transitions.note(self.history, request.entry(Event.READY, proof))
+        if transitions.try_flip(self.history, request.swapId, _now(), self.settings.rules):
+            transitions.settle_due(self.history, _now())
 
     def _has_caught_up(self, request: Request) -> bool:
         """The first request has its goal in the spec; one that asks for the generation again, the end as seen now."""
         position, goal = self.runner.position, self._goals.get(request.swapId)
         if goal is None:
-            is_first = self.book.ledger().requests_of(self.generation)[0] == request
+            is_first = self.history.ledger().requests_of(self.generation)[0] == request
             goal = self.runner.spec.readyOffsets if is_first else self.runner.broker_ends
             if not goal:
                 return False
@@ -467,7 +467,7 @@ class _Watch:
 
         A generation that lingers was proven before and is taken back at once.
         """
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         if ledger.is_lingering(self.generation):
             return "it was still running"
         if self._proving is None:
@@ -495,22 +495,22 @@ class _Watch:
             self.spark.sparkContext.cancelAllJobs()
             concurrent.futures.wait([self._proving[1]], CANCEL_SECONDS)
         _Stopper(self.query, self.runner).close()
-        clean_up(self.layout, self.book, self.generation)
+        clean_up(self.layout, self.history, self.generation)
         return End.RETIRED
 
-    def _linger(self, ledger: Ledger, standing: Standing) -> End | None:
+    def _linger(self, ledger: Ledger, status_row: StatusRow) -> End | None:
         def seen(generation: int) -> datetime | None:
             return last_seen(self.layout, generation)
 
         now, rules = _now(), self.settings.rules
-        if state_machine.should_undo(ledger, standing, self.generation, now, self.since, rules, seen):
-            transitions.undo_flip(self.book, self.generation, now, self.since, rules, seen)
+        if state_machine.should_undo(ledger, status_row, self.generation, now, self.since, rules, seen):
+            transitions.undo_flip(self.history, self.generation, now, self.since, rules, seen)
             return None
-        if not state_machine.should_retire(ledger, standing, self.generation, now, rules, seen):
+        if not state_machine.should_retire(ledger, status_row, self.generation, now, rules, seen):
             return None
         with self.runner.busy:
-            detail = f"replaced by generation {standing.generation}"
-            if not transitions.try_retire(self.book, self.generation, detail, now, rules, seen):
+            detail = f"replaced by generation {status_row.generation}"
+            if not transitions.try_retire(self.history, self.generation, detail, now, rules, seen):
                 return None
             self.runner.stopping.set()
         _Stopper(self.query, self.runner).close()
@@ -519,13 +519,13 @@ class _Watch:
 
     def _end_fenced(self, error: FencedError) -> End:
         """A generation that was retired by others, or by hand, is fenced out too: its task has succeeded."""
-        if state_machine.must_stop(self.book.ledger(), self.started_for):
+        if state_machine.must_stop(self.history.ledger(), self.started_for):
             return End.RETIRED
         self._tell(f"fenced out: {error}")
         return End.FENCED
 
     def _tell(self, msg: str, level: Level = "INFO") -> None:
-        request = self.book.ledger().request_of(self.generation)
+        request = self.history.ledger().request_of(self.generation)
         swap_id = request.swapId if request else None
         tell(self.layout, msg, level=level, generation=self.generation, swap_id=swap_id)
 

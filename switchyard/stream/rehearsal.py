@@ -36,7 +36,7 @@ from switchyard.spec import GenerationSpec
 from switchyard.stream.gate import Verdict, examine
 from switchyard.stream.query import batch_rows, generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.log_messages import open_history
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.writer import claim_attempt
@@ -82,8 +82,8 @@ def rehearse(
     show_life()
     with _own_place(spark, settings, place) as own:
         tell(own.layout, "rehearsal")
-        open_book(own.layout).ledger()
-        target = open_book(settings.layout).standing().target
+        open_history(own.layout).ledger()
+        target = open_history(settings.layout).status_row().target
         if kafka and target and (spec := _choose_newest(kafka, target)):
             _rehearse_newest(spark, own, spec, to_java(kafka), show_life)
         else:

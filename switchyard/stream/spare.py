@@ -13,7 +13,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer, Order, Patience, Waiting, choose_patience
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.settings import Settings, load_settings
@@ -27,14 +27,14 @@ PROOF_SECONDS = 10.0
 log = logging.getLogger("switchyard.driver")
 
 
-def serve(hand_over: HandOver, kafka: Mapping[str, str]) -> int:
+def serve(hand_off: HandOff, kafka: Mapping[str, str]) -> int:
     """Waits for one order and carries it out; the exit code is that of the driver it has become.
 
     The Kafka settings are for the rehearsal: the order brings its own, and without any the rehearsal does without.
     """
     settings = load_settings()
-    with _asked_to_stop(hand_over) as stop:
-        order = _wait_for_order(settings, hand_over, kafka, stop)
+    with _asked_to_stop(hand_off) as stop:
+        order = _wait_for_order(settings, hand_off, kafka, stop)
     if order is None:
         return End.STOPPED.value
     log.info("this driver was a spare; it works for generation %s now", order.request.generation)
@@ -42,37 +42,37 @@ def serve(hand_over: HandOver, kafka: Mapping[str, str]) -> int:
 
 
 def _wait_for_order(
-    settings: Settings, hand_over: HandOver, kafka: Mapping[str, str], stop: threading.Event
+    settings: Settings, hand_off: HandOff, kafka: Mapping[str, str], stop: threading.Event
 ) -> Order | None:
-    hand_over.pulse.write_text(str(os.getpid()))
+    hand_off.pulse.write_text(str(os.getpid()))
     try:
         spark = start_session(settings, "switchyard spare", kafka.get(TOKEN_URL, ""))
-        rehearse(spark, settings, hand_over.folder, kafka, hand_over.pulse.touch)
+        rehearse(spark, settings, hand_off.folder, kafka, hand_off.pulse.touch)
         _collect_garbage(spark)
-        hand_over.pulse.touch()
-        hand_over.offer(
-            Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=hand_over.read_stamp())
+        hand_off.pulse.touch()
+        hand_off.offer(
+            Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=hand_off.read_stamp())
         )
         log.info("the spare driver is ready")
-        return _wait(spark, hand_over, stop)
+        return _wait(spark, hand_off, stop)
     finally:
-        hand_over.pulse.unlink(missing_ok=True)
+        hand_off.pulse.unlink(missing_ok=True)
 
 
-def _wait(spark: SparkSession, hand_over: HandOver, stop: threading.Event) -> Order | None:
+def _wait(spark: SparkSession, hand_off: HandOff, stop: threading.Event) -> Order | None:
     shown = proven = time.monotonic()
     while True:
-        if order := hand_over.accept():
+        if order := hand_off.accept():
             return order
-        claimed_seconds = hand_over.claimed_seconds
+        claimed_seconds = hand_off.claimed_seconds
         now = time.monotonic()
         is_looking = now - shown > PULSE_SECONDS
-        patience = choose_patience(Waiting(stop.is_set(), is_looking and hand_over.is_left(), claimed_seconds))
+        patience = choose_patience(Waiting(stop.is_set(), is_looking and hand_off.is_left(), claimed_seconds))
         if patience is not Patience.WAIT:
             log.info("the spare driver ends: %s", patience)
             return None
         if is_looking:
-            hand_over.pulse.touch()
+            hand_off.pulse.touch()
             shown = now
         if now - proven > PROOF_SECONDS and claimed_seconds is None:
             # One whose JVM or executors are gone must not be taken.
@@ -87,12 +87,12 @@ def _collect_garbage(spark: SparkSession) -> None:
 
 
 @contextmanager
-def _asked_to_stop(hand_over: HandOver) -> Iterator[threading.Event]:
+def _asked_to_stop(hand_off: HandOff) -> Iterator[threading.Event]:
     """Before it offers itself there is nothing that a spare could leave half done: it ends at once."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if hand_over.read_offer() is None and not hand_over.is_claimed:
+        if hand_off.read_offer() is None and not hand_off.is_claimed:
             os._exit(End.STOPPED.value)
         stop.set()
 

@@ -31,7 +31,7 @@ _METRICS = (
 )
 
 
-class Motion:
+class StallWatch:
     """Keeps the runner's `moved_at` and `executors` up to date, which go into each row of `progress`."""
 
     def __init__(self, spark: SparkSession, runner: BatchRunner) -> None:

@@ -20,13 +20,13 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap import control, state_machine, transitions
-from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import check_target
 from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, require_access
 from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.swap.reconcile import clean_up
-from switchyard.swap.state_machine import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, Standing
-from switchyard.swap.transitions import Book
+from switchyard.swap.state_machine import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, StatusRow
+from switchyard.swap.transitions import SwapHistory
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.tables.stable_names import newest_rows
@@ -47,8 +47,8 @@ class Wish:
     start: Edge
     end: Edge
 
-    def target(self, standing: Standing, defaults: Target) -> Target:
-        current = standing.target or defaults
+    def target(self, status_row: StatusRow, defaults: Target) -> Target:
+        current = status_row.target or defaults
         return Target(
             self.usersTopic or current.usersTopic,
             self.accountsTopic or current.accountsTopic,
@@ -78,30 +78,30 @@ def publish_id(run_id: str) -> str:
     return f"{PUBLISH_PREFIX}{run_id}"
 
 
-class BackfillDesk(Desk):
+class BackfillHandler(CommandHandler):
     """Where snapshots are ordered and published."""
 
     def order(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
         """Takes an order: settled at once when it cannot be built, else a build with its generation."""
-        if self.book.ledger().is_known(swap_id):
+        if self.history.ledger().is_known(swap_id):
             return self._known_build(swap_id)
         return self._guarded(swap_id, requested_by, lambda: self._order_once(fields, swap_id, requested_by))
 
     def _order_once(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
         wish = parse_wish(fields)
-        target = wish.target(self.book.standing(), self.settings.policy.defaults)
+        target = wish.target(self.history.status_row(), self.settings.policy.defaults)
         check_target(target, self.settings.policy, self.reader.list_topics())
         spec = resolve_backfill(self.settings, self.reader, target, wish)
         keep_draft(self.settings.layout, swap_id, spec)
 
-        def choose(ledger: Ledger, standing: Standing) -> Target:
-            if wish.target(standing, self.settings.policy.defaults) != target:
+        def choose(ledger: Ledger, status_row: StatusRow) -> Target:
+            if wish.target(status_row, self.settings.policy.defaults) != target:
                 raise transitions.Retry
             return target
 
         records = count_records(spec.startOffsets, spec.readyOffsets)
         build = transitions.order_build(
-            self.book,
+            self.history,
             swap_id,
             choose=choose,
             start=shorten(spec.start),
@@ -112,7 +112,7 @@ class BackfillDesk(Desk):
         return Answer(swap_id, None, build)
 
     def _known_build(self, swap_id: str) -> Answer:
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         build = find_build(ledger, swap_id)
         if build is not None and ledger.is_open(build):
             adopt_draft(self.settings.layout, swap_id, build.generation)
@@ -120,13 +120,13 @@ class BackfillDesk(Desk):
 
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
         """Asks for a finished snapshot: from here on it is a swap like any other."""
-        if self.book.ledger().is_known(swap_id):
+        if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
         return self._guarded(swap_id, requested_by, lambda: self._publish_once(generation, swap_id, requested_by))
 
     def _publish_once(self, generation: int, swap_id: str, requested_by: str) -> Answer:
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
             build = ledger.builds.get(generation)
             if build is None:
                 raise InputError(f"generation {generation} is no backfill; `switchyard history` names those that are")
@@ -139,7 +139,7 @@ class BackfillDesk(Desk):
             # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
             return generation, build.target, "resume"
 
-        detail = f"from generation {self.book.standing().generation} to the snapshot of generation {generation}"
+        detail = f"from generation {self.history.status_row().generation} to the snapshot of generation {generation}"
         return self._accepted(self._request(swap_id, choose, requested_by, detail))
 
     def wait_for_flip(self, answer: Answer) -> Answer:
@@ -179,15 +179,15 @@ def find_build(ledger: Ledger, swap_id: str) -> Request | None:
     return next((build for build in ledger.builds.values() if build.swapId == swap_id), None)
 
 
-def settle_build(settings: Settings, book: Book, build: Request, event: Event, detail: str) -> Entry:
+def settle_build(settings: Settings, history: SwapHistory, build: Request, event: Event, detail: str) -> Entry:
     """Ends a build as built (PLANNED) or FAILED, once; what a failed one has written is removed."""
-    transitions.note(book, build.entry(event, detail))
-    if state_machine.is_abandoned(book.ledger(), build.generation):
-        clean_up(settings.layout, book, build.generation)
+    transitions.note(history, build.entry(event, detail))
+    if state_machine.is_abandoned(history.ledger(), build.generation):
+        clean_up(settings.layout, history, build.generation)
         if event is Event.FAILED:
             # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.
             delete_uncommitted(settings.layout, build.generation)
-    return book.ledger().outcomes[build.swapId]
+    return history.ledger().outcomes[build.swapId]
 
 
 def tell_of_failure(layout: Layout, build: Request, attempt: int, reason: str) -> None:

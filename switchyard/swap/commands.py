@@ -28,8 +28,8 @@ from switchyard.swap.generations import (
     require_spec,
     resolve_spec,
 )
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import open_history
 from switchyard.swap.planning import (
     Plan,
     allow_seconds,
@@ -40,7 +40,7 @@ from switchyard.swap.planning import (
     make_plan,
 )
 from switchyard.swap.reconcile import Run, fail_build, run_of
-from switchyard.swap.state_machine import BOOT_ID, Entry, Event, Ledger, Request, Standing
+from switchyard.swap.state_machine import BOOT_ID, Entry, Event, Ledger, Request, StatusRow
 from switchyard.tables.logs import Level, tell
 from switchyard.wording import shorten
 
@@ -65,15 +65,15 @@ class Answer:
 
 
 @dataclass
-class Desk:
-    """Where commands are taken: the settings, the book, and the broker to ask about topics."""
+class CommandHandler:
+    """Where commands are taken: the settings, the history, and the broker to ask about topics."""
 
     settings: Settings
     reader: TopicReader
-    book: DeltaBook = field(init=False)
+    history: HistoryStore = field(init=False)
 
     def __post_init__(self) -> None:
-        self.book = open_book(self.settings.layout)
+        self.history = open_history(self.settings.layout)
 
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
         """Takes the bytes of a control message. Its own id, if it has one, is the id of the swap."""
@@ -93,7 +93,7 @@ class Desk:
             raise InputError(f"the id {given} is that of another message; choose one of your own")
 
     def take(self, message: Message, swap_id: str, requested_by: str) -> Answer:
-        if self.book.ledger().is_known(swap_id):
+        if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: {_describe(message)}", swap_id)
         for warning in message.warnings:
@@ -105,8 +105,8 @@ class Desk:
 
         Refused for the same reason again, it is not written again: this is tried each minute.
         """
-        ledger, standing = self.book.ledger(), self.book.standing()
-        if standing.generation is not None or ledger.open_requests:
+        ledger, status_row = self.history.ledger(), self.history.status_row()
+        if status_row.generation is not None or ledger.open_requests:
             return None
         swap_id = state_machine.next_swap_id(ledger, BOOT_ID)
         try:
@@ -122,14 +122,14 @@ class Desk:
 
     def roll_back(self, swap_id: str, requested_by: str) -> Answer:
         """Asks for the previous generation: at once if it still lingers, else by resuming its checkpoint."""
-        if self.book.ledger().is_known(swap_id):
+        if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: back to the previous generation", swap_id)
         return self._guarded(swap_id, requested_by, lambda: self._roll_back_once(swap_id, requested_by))
 
     def next_run(self) -> Run | None:
         """The run to start now, with its start position on disk: who accepted the request may have died before."""
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         request = state_machine.needs_run(ledger)
         return run_of(ledger, request) if request is not None and self._has_spec(request) else None
 
@@ -146,7 +146,7 @@ class Desk:
                 self.reader, request.target, request.start, self.settings.state_retention, request.generation
             )
         except InputError as error:
-            fail_build(self.settings, self.book, request.swapId, str(error))
+            fail_build(self.settings, self.history, request.swapId, str(error))
             return False
         keep_spec(self.settings.layout, spec)
         return True
@@ -164,7 +164,7 @@ class Desk:
 
     def _take_once(self, message: Message, swap_id: str, requested_by: str) -> Answer:
         topics = self.reader.list_topics()
-        decision = self._decide(message, self.book.ledger(), self.book.standing(), topics)
+        decision = self._decide(message, self.history.ledger(), self.history.status_row(), topics)
         if not decision.is_dry:
             self._tell(_resolved(decision), swap_id)
         if decision.is_dry:
@@ -173,11 +173,11 @@ class Desk:
             return self._refreshed(decision, swap_id, requested_by)
         spec, generation, records = self._prepare(decision)
 
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            if self._decide(message, ledger, standing, topics) != decision:
+        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+            if self._decide(message, ledger, status_row, topics) != decision:
                 raise transitions.Retry
-            if decision.kind is Kind.TAKE_BACK and standing.generation is not None:
-                return standing.generation, decision.target, "resume"
+            if decision.kind is Kind.TAKE_BACK and status_row.generation is not None:
+                return status_row.generation, decision.target, "resume"
             if generation is not None:
                 if ledger.is_removed(generation):
                     raise transitions.Retry
@@ -204,23 +204,23 @@ class Desk:
             spec = resolve_spec(self.reader, decision.target, decision.start, self.settings.state_retention)
             return spec, None, count_to_read(spec.startOffsets, spec.readyOffsets)
         require_access(self.reader, decision.target)
-        ledger, standing = self.book.ledger(), self.book.standing()
-        resumed = find_resumable_spec(self.settings.layout, ledger, standing, decision.target)
+        ledger, status_row = self.history.ledger(), self.history.status_row()
+        resumed = find_resumable_spec(self.settings.layout, ledger, status_row, decision.target)
         ends = find_ends(self.reader, decision.target)
         return None, resumed.generation, count_unread(self.settings.layout, resumed, ends)
 
     def _roll_back_once(self, swap_id: str, requested_by: str) -> Answer:
-        ledger, standing = self.book.ledger(), self.book.standing()
-        chosen = generation, target, _ = self._find_previous(ledger, standing)
+        ledger, status_row = self.history.ledger(), self.history.status_row()
+        chosen = generation, target, _ = self._find_previous(ledger, status_row)
         if ledger.building is not None and ledger.building.generation == generation:
             detail = f"the way back to generation {generation} is already being taken by {ledger.building.swapId}"
             return self._settled(Entry(swap_id, Event.REFRESHED, None, target, "resume", requested_by, detail))
         how = "which still lingers" if ledger.is_lingering(generation) else "by resuming its checkpoint"
         how = "which is a finished snapshot" if ledger.is_snapshot(generation) else how
-        detail = f"from generation {standing.generation} back to generation {generation}, {how}"
+        detail = f"from generation {status_row.generation} back to generation {generation}, {how}"
 
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            if self._find_previous(ledger, standing) != chosen:
+        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+            if self._find_previous(ledger, status_row) != chosen:
                 raise transitions.Retry
             return chosen
 
@@ -228,13 +228,13 @@ class Desk:
         records = 0 if is_there else self._count_to_resume(generation, target, swap_id)
         return self._accepted(self._request(swap_id, choose, requested_by, detail, records, target))
 
-    def _find_previous(self, ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-        if standing.generation is None:
+    def _find_previous(self, ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+        if status_row.generation is None:
             raise InputError("no generation is active yet, so there is nothing to roll back")
-        generation = state_machine.previous_generation(ledger, standing)
+        generation = state_machine.previous_generation(ledger, status_row)
         asked = ledger.request_of(generation) if generation is not None else None
         if generation is None or asked is None:
-            raise InputError(f"generation {standing.generation} is the first one; there is none to roll back to")
+            raise InputError(f"generation {status_row.generation} is the first one; there is none to roll back to")
         require_spec(self.settings.layout, generation)
         return generation, asked.target, "resume"
 
@@ -248,16 +248,16 @@ class Desk:
             return 0
         return count_unread(self.settings.layout, require_spec(self.settings.layout, generation), ends)
 
-    def _decide(self, message: Message, ledger: Ledger, standing: Standing, topics: dict[str, int]) -> Decision:
+    def _decide(self, message: Message, ledger: Ledger, status_row: StatusRow, topics: dict[str, int]) -> Decision:
         try:
             return control.decide(
                 message,
-                desired=state_machine.desired(ledger, standing),
-                active=standing.target,
+                desired=state_machine.desired(ledger, status_row),
+                active=status_row.target,
                 policy=self.settings.policy,
                 topics=topics,
                 pending_start=state_machine.pending_start(ledger),
-                is_snapshot=state_machine.desires_snapshot(ledger, standing),
+                is_snapshot=state_machine.desires_snapshot(ledger, status_row),
             )
         except UnknownTopicError as error:
             # The broker lists only what this client may see; asked for by name, it says which it is.
@@ -267,7 +267,7 @@ class Desk:
     def _request(
         self,
         swap_id: str,
-        choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
+        choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]],
         requested_by: str,
         detail: str,
         records: int = 0,
@@ -276,11 +276,11 @@ class Desk:
         has_deadline: bool = True,
     ) -> Request:
         """Writes the request with a deadline that fits the records to read, or the one that was given."""
-        seconds = allow_seconds(self.settings, self.book.ledger(), records, target, given)
-        if has_deadline and self.book.standing().generation is not None:
+        seconds = allow_seconds(self.settings, self.history.ledger(), records, target, given)
+        if has_deadline and self.history.status_row().generation is not None:
             detail += describe_deadline(seconds, self.settings.ready_deadline_seconds, records, given)
         return transitions.request(
-            self.book,
+            self.history,
             swap_id,
             choose=choose,
             requested_by=requested_by,
@@ -292,31 +292,31 @@ class Desk:
         )
 
     def _planned(self, decision: Decision, swap_id: str, requested_by: str) -> Answer:
-        plan = make_plan(self.settings, self.reader, self.book, decision)
+        plan = make_plan(self.settings, self.reader, self.history, decision)
         entry = Entry(swap_id, Event.PLANNED, None, decision.target, decision.start, requested_by, plan.describe())
         return self._settled(entry, plan)
 
     def _refreshed(self, decision: Decision, swap_id: str, requested_by: str) -> Answer:
-        transitions.refresh(self.book, _now())
-        generation = self.book.standing().generation
+        transitions.refresh(self.history, _now())
+        generation = self.history.status_row().generation
         detail = f"{decision.target} is what was asked for last"
         return self._settled(Entry(swap_id, Event.REFRESHED, generation, decision.target, None, requested_by, detail))
 
     def _accepted(self, request: Request) -> Answer:
-        transitions.settle_due(self.book, _now())
-        if transitions.flip_snapshot(self.book, _now(), self.settings.rules):
-            transitions.settle_due(self.book, _now())
-        return Answer(request.swapId, self.book.ledger().outcomes.get(request.swapId), request)
+        transitions.settle_due(self.history, _now())
+        if transitions.flip_snapshot(self.history, _now(), self.settings.rules):
+            transitions.settle_due(self.history, _now())
+        return Answer(request.swapId, self.history.ledger().outcomes.get(request.swapId), request)
 
     def _settled(self, entry: Entry, plan: Plan | None = None) -> Answer:
-        if self.book.ledger().is_known(entry.swapId):
+        if self.history.ledger().is_known(entry.swapId):
             return self._known(entry.swapId)
-        transitions.note(self.book, entry)
-        return Answer(entry.swapId, self.book.ledger().outcomes.get(entry.swapId), plan=plan)
+        transitions.note(self.history, entry)
+        return Answer(entry.swapId, self.history.ledger().outcomes.get(entry.swapId), plan=plan)
 
     def _known(self, swap_id: str) -> Answer:
         """The same id again is the same command, however often it is delivered."""
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         outcome, request = ledger.outcomes.get(swap_id), ledger.find(swap_id)
         if request is not None and outcome is None and request.start != "resume":
             self._has_spec(request)

@@ -16,8 +16,8 @@ from switchyard.kafka.control_topic import ControlRecord, control_topic
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.swap.commands import Answer, Desk
-from switchyard.swap.reconcile import Run, keep_up
+from switchyard.swap.commands import Answer, CommandHandler
+from switchyard.swap.reconcile import Run, reconcile
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.installation import installation_id
@@ -45,16 +45,16 @@ def run_round(settings: Settings, kafka: Mapping[str, str], control_kafka: Mappi
         TopicReader(kafka) as reader,
         control_topic(control_kafka or kafka, settings.control_topic, installation) as control,
     ):
-        desk = Desk(settings, reader)
+        handler = CommandHandler(settings, reader)
         for record in control.read_waiting(lambda text: tell(settings.layout, text, level="WARNING")):
-            answer = take_record(desk, record)
+            answer = take_record(handler, record)
             settled[answer.swapId] = answer.document()["outcome"]
             control.commit(record)
         control.commit_ends()
-        if booted := desk.boot():
+        if booted := handler.boot():
             settled[booted.swapId] = booted.document()["outcome"]
-        keep_up(settings, desk.book)
-        return Round(settled, desk.next_run())
+        reconcile(settings, handler.history)
+        return Round(settled, handler.next_run())
 
 
 @contextmanager
@@ -86,10 +86,10 @@ def _tell_recovery(layout: Layout) -> None:
         folder.delete_file(_FAILURE)
 
 
-def take_record(desk: Desk, record: ControlRecord) -> Answer:
-    keep_record(desk.settings.layout, record)
-    swap_id = record_id(desk.settings.layout, record)
-    return desk.take_value(record.value, swap_id, name_requester(record))
+def take_record(handler: CommandHandler, record: ControlRecord) -> Answer:
+    keep_record(handler.settings.layout, record)
+    swap_id = record_id(handler.settings.layout, record)
+    return handler.take_value(record.value, swap_id, name_requester(record))
 
 
 def name_requester(record: ControlRecord) -> str:

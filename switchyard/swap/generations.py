@@ -13,7 +13,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap.control import check_target
-from switchyard.swap.state_machine import Ledger, Standing, find_resumable
+from switchyard.swap.state_machine import Ledger, StatusRow, find_resumable
 from switchyard.tables.folders import Folder
 
 
@@ -111,9 +111,9 @@ def require_spec(layout: Layout, generation: int) -> GenerationSpec:
     return spec
 
 
-def find_resumable_spec(layout: Layout, ledger: Ledger, standing: Standing, target: Target) -> GenerationSpec:
+def find_resumable_spec(layout: Layout, ledger: Ledger, status_row: StatusRow, target: Target) -> GenerationSpec:
     """The spec of the generation that `resume` means."""
-    generation = find_resumable(ledger, standing, target)
+    generation = find_resumable(ledger, status_row, target)
     if generation is None:
         raise InputError(f"there is no earlier generation of {target} to resume; start from latest or earliest")
     return require_spec(layout, generation)

@@ -1,4 +1,4 @@
-"""The book in Delta: swap_history and the status row, each changed only by compare-and-set on its version."""
+"""The swap history store: swap_history and the status row, each changed only by compare-and-set on its version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.privacy import mask_emails
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.status import ACTIVE
@@ -28,7 +28,7 @@ TICK = timedelta(microseconds=1)
 Clock = Callable[[], datetime]
 
 
-class DeltaBook:
+class HistoryStore:
     """Keeps both tables open: looking again costs little while nothing has changed."""
 
     def __init__(
@@ -45,15 +45,15 @@ class DeltaBook:
         self._status = store.open_table(layout, "status")
         self._entries: dict[str, list[Entry]] = {}
         self._ledger: tuple[int, Ledger] = (-1, Ledger())
-        self._standing: tuple[int, Standing] = (-1, Standing())
+        self._status_row: tuple[int, StatusRow] = (-1, StatusRow())
 
     def ledger(self) -> Ledger:
         self._history.update_incremental()
         return self._ledger_at(self._history)
 
-    def standing(self) -> Standing:
+    def status_row(self) -> StatusRow:
         self._status.update_incremental()
-        return self._standing_at(self._status)
+        return self._status_row_at(self._status)
 
     def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
         written: list[Entry] = []
@@ -69,11 +69,11 @@ class DeltaBook:
             self._on_written(entry)
         return written
 
-    def change(self, decide: Callable[[Standing], Standing | None]) -> Standing | None:
-        changed: list[Standing] = []
+    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
+        changed: list[StatusRow] = []
 
         def commit(table: DeltaTable) -> store.Change | None:
-            before = self._standing_at(table)
+            before = self._status_row_at(table)
             after = decide(before)
             changed[:] = [after] if after is not None else []
             return None if after is None else change_of(before, after)
@@ -81,11 +81,11 @@ class DeltaBook:
         store.transact(self.layout, "status", commit)
         return changed[0] if changed else None
 
-    def _standing_at(self, table: DeltaTable) -> Standing:
+    def _status_row_at(self, table: DeltaTable) -> StatusRow:
         version = int(table.version())
-        if self._standing[0] != version:
-            self._standing = (version, standing_of(table))
-        return self._standing[1]
+        if self._status_row[0] != version:
+            self._status_row = (version, status_row_of(table))
+        return self._status_row[1]
 
     def _ledger_at(self, table: DeltaTable) -> Ledger:
         """The history at a version. Every file is read once: entries are only ever added."""
@@ -125,10 +125,10 @@ def entry_of(row: store.Row) -> Entry:
     return Entry(**fields, target=Target(*topics) if all(topics) else None)
 
 
-def standing_of(table: DeltaTable) -> Standing:
+def status_row_of(table: DeltaTable) -> StatusRow:
     rows = store.read_snapshot(table, "status").to_pylist()
     flipped, barred = (table.transaction_version(mark) or 0 for mark in (FLIPPED, BARRED))
-    marks = Standing(
+    marks = StatusRow(
         flipped=flipped, barred=barred, barred_because=_find_reason(table, barred) if barred > flipped else ""
     )
     if not rows:
@@ -147,7 +147,7 @@ def _find_reason(table: DeltaTable, barred: int) -> str:
     return str(known.get(barred, ""))
 
 
-def change_of(before: Standing, after: Standing) -> store.Change:
+def change_of(before: StatusRow, after: StatusRow) -> store.Change:
     """Only what has changed: a bar is a mark without a row."""
     marks = {}
     if after.flipped != before.flipped:
@@ -157,19 +157,19 @@ def change_of(before: Standing, after: Standing) -> store.Change:
     if replace(after, flipped=0, barred=0) == replace(before, flipped=0, barred=0):
         reason = json.dumps({"number": after.barred, "reason": mask_emails(after.barred_because)})
         return store.Change(markers=marks, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
-    return store.Change(rows=[status_row(after, ACTIVE)], mode="overwrite", markers=marks)
+    return store.Change(rows=[to_status_row(after, ACTIVE)], mode="overwrite", markers=marks)
 
 
-def status_row(standing: Standing, state: str) -> store.Row:
-    target = standing.target
+def to_status_row(status_row: StatusRow, state: str) -> store.Row:
+    target = status_row.target
     if target is None:
         raise ValueError("a status row names what is joined")
     return {
-        "generation": standing.generation,
+        "generation": status_row.generation,
         "usersTopic": target.usersTopic,
         "accountsTopic": target.accountsTopic,
         "joinType": target.joinType,
-        "lastApplied": standing.lastApplied,
+        "lastApplied": status_row.lastApplied,
         "state": state,
-        "epoch": standing.epoch,
+        "epoch": status_row.epoch,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from switchyard.layout import Layout
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Entry, Event, is_build_id
 from switchyard.tables.logs import Level, tell
 
@@ -17,9 +17,9 @@ _BUILDS = {
 }
 
 
-def open_book(layout: Layout) -> DeltaBook:
-    """The book, whose entries are told to people as they are written."""
-    return DeltaBook(layout, on_written=lambda entry: tell_entry(layout, entry))
+def open_history(layout: Layout) -> HistoryStore:
+    """The history, whose entries are told to people as they are written."""
+    return HistoryStore(layout, on_written=lambda entry: tell_entry(layout, entry))
 
 
 def tell_entry(layout: Layout, entry: Entry) -> None:

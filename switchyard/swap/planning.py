@@ -16,7 +16,7 @@ from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, Kind
 from switchyard.swap.fan_out import warn_of_growth
 from switchyard.swap.generations import find_resumable_spec, resolve_spec
 from switchyard.swap.state_machine import Event, Ledger
-from switchyard.swap.transitions import Book
+from switchyard.swap.transitions import SwapHistory
 from switchyard.tables.progress import Progress, bulk_rate, newest_progress, show_fan_out
 from switchyard.wording import describe_time
 
@@ -72,19 +72,19 @@ class Plan:
         )
 
 
-def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Decision) -> Plan:
-    ledger, standing, target = book.ledger(), book.standing(), decision.target
+def make_plan(settings: Settings, reader: TopicReader, history: SwapHistory, decision: Decision) -> Plan:
+    ledger, status_row, target = history.ledger(), history.status_row(), decision.target
     is_swap = decision.kind is Kind.SWAP
     generation = ledger.next_generation
     spec = resolve_spec(reader, target, "latest" if decision.start == "resume" else decision.start)
     records = count_to_read(spec.startOffsets, spec.readyOffsets) if is_swap else 0
     if decision.start == "resume" and is_swap:
-        resumed = find_resumable_spec(settings.layout, ledger, standing, target)
+        resumed = find_resumable_spec(settings.layout, ledger, status_row, target)
         generation = resumed.generation
         records = count_unread(settings.layout, resumed, spec.readyOffsets)
     seconds = estimate_seconds(settings, ledger, records, target) if is_swap else 0.0
     deadline = None
-    if is_swap and standing.generation is not None:
+    if is_swap and status_row.generation is not None:
         deadline = allow_seconds(settings, ledger, records, target, decision.deadline_seconds)
     known = find_reading(settings.layout, ledger, target)
     growth = warn_of_growth(known.rowsPerEvent, known.recentRowsPerEvent) if known else None
@@ -96,7 +96,7 @@ def make_plan(settings: Settings, reader: TopicReader, book: Book, decision: Dec
         joinType=target.joinType,
         start=decision.start,
         changes=list(decision.changes),
-        generation=generation if is_swap else standing.generation,
+        generation=generation if is_swap else status_row.generation,
         usersPartitions=len(spec.readyOffsets[target.usersTopic]),
         accountsPartitions=len(spec.readyOffsets[target.accountsTopic]),
         records=records,

@@ -14,7 +14,7 @@ from switchyard.settings import Settings
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.generations import remove_checkpoint
 from switchyard.swap.state_machine import Event, Ledger, Request
-from switchyard.swap.transitions import Book
+from switchyard.swap.transitions import SwapHistory
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.progress import newest_progress, report_again
 from switchyard.tables.removal import remove_generation_rows
@@ -39,22 +39,22 @@ def last_seen(layout: Layout, generation: int) -> datetime | None:
     return progress.at if progress else None
 
 
-def keep_up(settings: Settings, book: Book) -> None:
+def reconcile(settings: Settings, history: SwapHistory) -> None:
     """All that is due now, for every generation."""
     now = datetime.now(UTC)
-    transitions.settle_due(book, now)
-    if transitions.flip_snapshot(book, now, settings.rules):
-        transitions.settle_due(book, now)
-    retire_silent(settings, book, now)
-    give_up_stuck(settings, book, now)
-    report_snapshot(settings.layout, book, now)
-    ledger = book.ledger()
+    transitions.settle_due(history, now)
+    if transitions.flip_snapshot(history, now, settings.rules):
+        transitions.settle_due(history, now)
+    retire_silent(settings, history, now)
+    give_up_stuck(settings, history, now)
+    report_snapshot(settings.layout, history, now)
+    ledger = history.ledger()
     for generation in ledger.generations:
         if state_machine.is_abandoned(ledger, generation):
-            clean_up(settings.layout, book, generation)
+            clean_up(settings.layout, history, generation)
 
 
-def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
+def retire_silent(settings: Settings, history: SwapHistory, now: datetime) -> None:
     """Retires lingering generations whose driver hangs or is gone; the fence keeps it from writing if it wakes."""
     layout = settings.layout
     rules = settings.rules
@@ -62,40 +62,40 @@ def retire_silent(settings: Settings, book: Book, now: datetime) -> None:
     def seen(generation: int) -> datetime | None:
         return last_seen(layout, generation)
 
-    for generation in state_machine.silent_lingerers(book.ledger(), book.standing(), now, rules, seen):
-        is_snapshot = book.ledger().is_snapshot(generation)
+    for generation in state_machine.silent_lingerers(history.ledger(), history.status_row(), now, rules, seen):
+        is_snapshot = history.ledger().is_snapshot(generation)
         detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
-        if transitions.try_retire(book, generation, detail, now, rules, seen):
+        if transitions.try_retire(history, generation, detail, now, rules, seen):
             claim_attempt(layout, generation)
 
 
-def retire_now(settings: Settings, book: Book, generation: int, detail: str) -> None:
+def retire_now(settings: Settings, history: SwapHistory, generation: int, detail: str) -> None:
     """Retires a lingering generation because a person wants it. The fence keeps the batch in hand from being committed;
     its driver notices within a second and ends."""
-    transitions.settle_due(book, datetime.now(UTC))
-    if refusal := transitions.retire_by_hand(book, generation, detail):
+    transitions.settle_due(history, datetime.now(UTC))
+    if refusal := transitions.retire_by_hand(history, generation, detail):
         raise InputError(refusal)
     claim_attempt(settings.layout, generation)
 
 
-def retire_kept(layout: Layout, book: Book) -> list[int]:
+def retire_kept(layout: Layout, history: SwapHistory) -> list[int]:
     """Retires every kept generation that nobody has asked for again, after everything was stopped."""
     detail = "it was kept until everything was stopped"
-    kept = [entry.generation for entry in book.ledger().lingering if entry.generation is not None]
-    ended = [generation for generation in kept if transitions.retire_by_hand(book, generation, detail) is None]
+    kept = [entry.generation for entry in history.ledger().lingering if entry.generation is not None]
+    ended = [generation for generation in kept if transitions.retire_by_hand(history, generation, detail) is None]
     for generation in ended:
         claim_attempt(layout, generation)
     return ended
 
 
-def give_up_stuck(settings: Settings, book: Book, now: datetime) -> None:
+def give_up_stuck(settings: Settings, history: SwapHistory, now: datetime) -> None:
     """Fails the swap under way when its driver never came or is gone: nobody else would before its deadline."""
 
     def seen(generation: int) -> datetime | None:
         return last_seen(settings.layout, generation)
 
-    ledger = book.ledger()
-    request = state_machine.find_stuck(ledger, book.standing(), now, settings.rules, seen)
+    ledger = history.ledger()
+    request = state_machine.find_stuck(ledger, history.status_row(), now, settings.rules, seen)
     if request is None:
         return
     if ledger.has(request.swapId, Event.STARTING):
@@ -103,15 +103,15 @@ def give_up_stuck(settings: Settings, book: Book, now: datetime) -> None:
     else:
         cause = "its driver never started; see that Airflow's scheduler runs and switchyard_generation is not paused"
     seconds = settings.stuck_seconds
-    transitions.give_up(book, request.swapId, f"no progress for {seconds:g} s: {cause}, then send it again", now)
+    transitions.give_up(history, request.swapId, f"no progress for {seconds:g} s: {cause}, then send it again", now)
 
 
-def report_snapshot(layout: Layout, book: Book, now: datetime) -> None:
+def report_snapshot(layout: Layout, history: SwapHistory, now: datetime) -> None:
     """A snapshot has no driver that reports; its rows stay as they are, but the tables around them go on.
 
     Old versions of the tables can be opened for a limited time only.
     """
-    ledger, generation = book.ledger(), book.standing().generation
+    ledger, generation = history.ledger(), history.status_row().generation
     if generation is None or not ledger.is_snapshot(generation):
         return
     last = newest_progress(layout, generation)
@@ -120,10 +120,10 @@ def report_snapshot(layout: Layout, book: Book, now: datetime) -> None:
     report_again(layout, last, now)
 
 
-def clean_up(layout: Layout, book: Book, generation: int) -> None:
+def clean_up(layout: Layout, history: SwapHistory, generation: int) -> None:
     """Closes a build that never became active and removes what it wrote. A resumed generation keeps its rows, and so
     does a finished snapshot."""
-    ledger = book.ledger()
+    ledger = history.ledger()
     asked = [*ledger.requests_of(generation), *filter(None, [ledger.builds.get(generation)])]
     has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in asked)
     if has_driver:
@@ -136,7 +136,7 @@ def clean_up(layout: Layout, book: Book, generation: int) -> None:
         removed = remove_generation_rows(layout, generation) if has_driver else 0
         remove_checkpoint(layout, generation)
         detail = f"its rows ({removed} files) and its checkpoint are removed" if has_driver else "it had no driver yet"
-    transitions.close_abandoned(book, generation, detail)
+    transitions.close_abandoned(history, generation, detail)
 
 
 def run_of(ledger: Ledger, request: Request) -> Run:
@@ -167,27 +167,27 @@ def run_of_life(ledger: Ledger, generation: int) -> Run | None:
     return run_of(ledger, chosen[0]) if chosen else None
 
 
-def note_failure(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
+def note_failure(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
     """A driver has failed: its build ends, or people are told why an active one is started again."""
-    fail_build(settings, book, swap_id, reason)
-    tell_of_active(settings, book, swap_id, f"failed and is started again: {reason}", level="ERROR")
+    fail_build(settings, history, swap_id, reason)
+    tell_of_active(settings, history, swap_id, f"failed and is started again: {reason}", level="ERROR")
 
 
-def tell_of_active(settings: Settings, book: Book, swap_id: str, what: str, level: Level) -> None:
+def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: Level) -> None:
     """One line about the driver of a generation that was flipped to; of a build its outcome tells."""
-    request, outcome = book.ledger().find(swap_id), book.ledger().outcomes.get(swap_id)
+    request, outcome = history.ledger().find(swap_id), history.ledger().outcomes.get(swap_id)
     if request is not None and outcome is not None and outcome.event is Event.APPLIED:
         text = f"the driver of generation {request.generation} {what}"
         tell(settings.layout, text, level=level, generation=request.generation, swap_id=swap_id)
 
 
-def fail_build(settings: Settings, book: Book, swap_id: str, reason: str) -> None:
+def fail_build(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
     """A driver ended before the flip: the swap has failed, unless there is nothing to fall back to."""
-    request = book.ledger().find(swap_id)
-    if request is None or not book.ledger().is_open(request):
+    request = history.ledger().find(swap_id)
+    if request is None or not history.ledger().is_open(request):
         return
-    if book.standing().generation is None:
+    if history.status_row().generation is None:
         text = f"the driver of generation {request.generation} failed and is started again: {reason}"
         tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
         return
-    transitions.give_up(book, swap_id, reason, datetime.now(UTC))
+    transitions.give_up(history, swap_id, reason, datetime.now(UTC))

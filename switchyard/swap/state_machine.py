@@ -95,7 +95,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StatusRow:
     """The status row with its two marks. `generation` is None until something was active."""
 
     generation: int | None = None
@@ -282,14 +282,14 @@ def _request(number: int, entry: Entry) -> Request:
     )
 
 
-def desired(ledger: Ledger, standing: Standing) -> Target | None:
+def desired(ledger: Ledger, status_row: StatusRow) -> Target | None:
     """What was last asked for and has not failed."""
-    return ledger.building.target if ledger.building else standing.target
+    return ledger.building.target if ledger.building else status_row.target
 
 
-def desires_snapshot(ledger: Ledger, standing: Standing) -> bool:
+def desires_snapshot(ledger: Ledger, status_row: StatusRow) -> bool:
     """Whether what was last asked for is a snapshot of history, and not a stream."""
-    return ledger.is_snapshot(ledger.building.generation if ledger.building else standing.generation)
+    return ledger.is_snapshot(ledger.building.generation if ledger.building else status_row.generation)
 
 
 def pending_start(ledger: Ledger) -> str | None:
@@ -297,18 +297,18 @@ def pending_start(ledger: Ledger) -> str | None:
     return ledger.building.start if ledger.building and ledger.building.start != "resume" else None
 
 
-def previous_generation(ledger: Ledger, standing: Standing) -> int | None:
+def previous_generation(ledger: Ledger, status_row: StatusRow) -> int | None:
     """The generation that was active before the active one."""
-    before = [entry.generation for entry in ledger.flips if entry.generation != standing.generation]
+    before = [entry.generation for entry in ledger.flips if entry.generation != status_row.generation]
     return before[-1] if before else None
 
 
-def find_resumable(ledger: Ledger, standing: Standing, target: Target) -> int | None:
+def find_resumable(ledger: Ledger, status_row: StatusRow, target: Target) -> int | None:
     """The newest stream with these topics and this join that was active once, is not now and was not removed."""
     candidates = [
         generation
         for generation in ledger.generations
-        if generation != standing.generation
+        if generation != status_row.generation
         and not ledger.is_snapshot(generation)
         and not ledger.is_removed(generation)
         and ledger.was_active(generation)
@@ -317,12 +317,12 @@ def find_resumable(ledger: Ledger, standing: Standing, target: Target) -> int | 
     return candidates[-1] if candidates else None
 
 
-def may_flip(ledger: Ledger, standing: Standing, swap_id: str, now: datetime, rules: Rules) -> bool:
+def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime, rules: Rules) -> bool:
     """Whether this request may flip now: it is the newest, proven, in time, and everything before it is settled."""
     request = ledger.building
-    if request is None or request.swapId != swap_id or request.generation == standing.generation:
+    if request is None or request.swapId != swap_id or request.generation == status_row.generation:
         return False
-    if request.number <= standing.barred or is_overdue(request, now):
+    if request.number <= status_row.barred or is_overdue(request, now):
         return False
     if any(ledger.is_open(earlier) for earlier in ledger.requests[:-1]):
         return False
@@ -343,7 +343,7 @@ def is_overdue(request: Request, now: datetime) -> bool:
     return request.deadline is not None and now > request.deadline
 
 
-def find_stuck(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, seen: SignOfLife) -> Request | None:
+def find_stuck(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rules, seen: SignOfLife) -> Request | None:
     """The request under way that nobody works for: its driver never started, or is not heard of any more.
 
     With nothing active there is nothing to fall back to. A request that is ready only waits for its turn, and a
@@ -351,7 +351,7 @@ def find_stuck(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, 
     gets until its first report.
     """
     request = ledger.building
-    if request is None or standing.generation is None or request.generation == standing.generation:
+    if request is None or status_row.generation is None or request.generation == status_row.generation:
         return None
     if ledger.has(request.swapId, Event.READY) or ledger.is_snapshot(request.generation):
         return None
@@ -362,69 +362,71 @@ def find_stuck(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, 
     return request if now - max(filter(None, (*signs, reported))) > patience else None
 
 
-def flip(standing: Standing, request: Request, now: datetime) -> Standing:
+def flip(status_row: StatusRow, request: Request, now: datetime) -> StatusRow:
     return replace(
-        standing,
+        status_row,
         generation=request.generation,
         target=request.target,
         lastApplied=now,
-        epoch=standing.epoch + 1,
+        epoch=status_row.epoch + 1,
         flipped=request.number,
     )
 
 
-def bar(standing: Standing, number: int, reason: str = "") -> Standing | None:
+def bar(status_row: StatusRow, number: int, reason: str = "") -> StatusRow | None:
     """Takes the right to flip from all requests up to a number; None when that one has flipped or has lost it."""
-    if standing.flipped == number or standing.barred >= number:
+    if status_row.flipped == number or status_row.barred >= number:
         return None
-    return replace(standing, barred=number, barred_because=reason)
+    return replace(status_row, barred=number, barred_because=reason)
 
 
-def number_to_bar(ledger: Ledger, standing: Standing, now: datetime) -> int | None:
+def number_to_bar(ledger: Ledger, status_row: StatusRow, now: datetime) -> int | None:
     """The newest request that has lost its right to flip without the status row knowing yet."""
     newest = ledger.newest
     late = [
         request.number
         for request in ledger.open_requests
-        if request.number != standing.flipped
-        and request.number > standing.barred
+        if request.number != status_row.flipped
+        and request.number > status_row.barred
         and (request is not newest or is_overdue(request, now))
-        and not _is_there_already(ledger, standing, request)
+        and not _is_there_already(ledger, status_row, request)
     ]
     return max(late, default=None)
 
 
-def _is_there_already(ledger: Ledger, standing: Standing, request: Request) -> bool:
+def _is_there_already(ledger: Ledger, status_row: StatusRow, request: Request) -> bool:
     """A request for what is active: it took back another one before that one's flip, and needs no flip itself."""
-    return request is ledger.newest and request.generation == standing.generation
+    return request is ledger.newest and request.generation == status_row.generation
 
 
 def settlements(
-    ledger: Ledger, standing: Standing, now: datetime, reasons: Mapping[str, str] | None = None
+    ledger: Ledger, status_row: StatusRow, now: datetime, reasons: Mapping[str, str] | None = None
 ) -> list[Entry]:
     """Outcomes that are decided and not written yet, and who lingers because of them. `reasons` tell why one failed."""
     found = []
     for request in ledger.open_requests:
-        outcome = _outcome(ledger, standing, request, now, (reasons or {}).get(request.swapId))
+        outcome = _outcome(ledger, status_row, request, now, (reasons or {}).get(request.swapId))
         if outcome is None:
             break
         found.append(outcome)
-    return found + _newly_lingering(ledger, standing)
+    return found + _newly_lingering(ledger, status_row)
 
 
-def _outcome(ledger: Ledger, standing: Standing, request: Request, now: datetime, reason: str | None) -> Entry | None:
-    if request.number == standing.flipped:
+def _outcome(
+    ledger: Ledger, status_row: StatusRow, request: Request, now: datetime, reason: str | None
+) -> Entry | None:
+    if request.number == status_row.flipped:
         return request.entry(Event.APPLIED, f"generation {request.generation} is active")
     newest = ledger.newest
     if newest is not None and request is not newest:
-        if request.number > standing.barred:
+        if request.number > status_row.barred:
             return None
         return request.entry(Event.SUPERSEDED, f"superseded by {newest.swapId} before its flip")
-    if _is_there_already(ledger, standing, request):
+    if _is_there_already(ledger, status_row, request):
         return request.entry(Event.REFRESHED, f"generation {request.generation} is active and stays")
-    if request.number > standing.barred:
+    if request.number > status_row.barred:
         return None
-    reason = reason or (standing.barred_because if standing.barred == request.number else "")
+    reason = reason or (status_row.barred_because if status_row.barred == request.number else "")
     if not reason:
         late = f"not ready by its deadline, {_moment(request.deadline)}; send it again with a longer deadlineSeconds"
         reason = late if is_overdue(request, now) else "it was given up before its flip"
@@ -435,15 +437,15 @@ def _moment(at: datetime | None) -> str:
     return at.isoformat(timespec="seconds") if at else "never"
 
 
-def _newly_lingering(ledger: Ledger, standing: Standing) -> list[Entry]:
+def _newly_lingering(ledger: Ledger, status_row: StatusRow) -> list[Entry]:
     found = []
     for generation in ledger.generations:
         last = ledger.last_life(generation)
-        if generation == standing.generation or last is None or last.event is not Event.APPLIED:
+        if generation == status_row.generation or last is None or last.event is not Event.APPLIED:
             continue
         request = ledger.find(last.swapId)
         if request is not None:
-            found.append(request.entry(Event.LINGERING, f"replaced by generation {standing.generation}"))
+            found.append(request.entry(Event.LINGERING, f"replaced by generation {status_row.generation}"))
     return found
 
 
@@ -477,38 +479,40 @@ def _retires_at(ledger: Ledger, generation: int, rules: Rules, seen: SignOfLife)
     return min(filter(None, (end, heard_at + rules.stuck + rules.ready_deadline)))
 
 
-def may_retire(ledger: Ledger, standing: Standing, generation: int) -> bool:
+def may_retire(ledger: Ledger, status_row: StatusRow, generation: int) -> bool:
     """Nobody wants it: it was replaced, and no open request asks for it back."""
     asked = ledger.request_of(generation)
     return (
-        ledger.is_lingering(generation) and generation != standing.generation and not (asked and ledger.is_open(asked))
+        ledger.is_lingering(generation)
+        and generation != status_row.generation
+        and not (asked and ledger.is_open(asked))
     )
 
 
 def should_retire(
-    ledger: Ledger, standing: Standing, generation: int, now: datetime, rules: Rules, seen: SignOfLife
+    ledger: Ledger, status_row: StatusRow, generation: int, now: datetime, rules: Rules, seen: SignOfLife
 ) -> bool:
     """Its time is over and its successor was seen at work since: retiring is the point of no return.
 
     A snapshot has nobody who works, and nobody who could die.
     """
     end = _retires_at(ledger, generation, rules, seen)
-    if end is None or now < end or not may_retire(ledger, standing, generation):
+    if end is None or now < end or not may_retire(ledger, status_row, generation):
         return False
-    if generation != previous_generation(ledger, standing) or standing.generation is None:
+    if generation != previous_generation(ledger, status_row) or status_row.generation is None:
         return True
-    if ledger.is_snapshot(standing.generation):
+    if ledger.is_snapshot(status_row.generation):
         return True
-    alive_at = seen(standing.generation)
+    alive_at = seen(status_row.generation)
     return alive_at is not None and alive_at >= end
 
 
-def silent_lingerers(ledger: Ledger, standing: Standing, now: datetime, rules: Rules, seen: SignOfLife) -> list[int]:
+def silent_lingerers(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rules, seen: SignOfLife) -> list[int]:
     """Lingering generations whose driver should have retired by itself and is not heard of; a snapshot has none."""
     found = []
     for entry in ledger.lingering:
         generation = entry.generation
-        if generation is None or not should_retire(ledger, standing, generation, now, rules, seen):
+        if generation is None or not should_retire(ledger, status_row, generation, now, rules, seen):
             continue
         last = max(filter(None, (seen(generation), _retires_at(ledger, generation, rules, seen))))
         if ledger.is_snapshot(generation) or now - last > rules.silence:
@@ -518,7 +522,7 @@ def silent_lingerers(ledger: Ledger, standing: Standing, now: datetime, rules: R
 
 def should_undo(
     ledger: Ledger,
-    standing: Standing,
+    status_row: StatusRow,
     generation: int,
     now: datetime,
     watched_since: datetime,
@@ -530,14 +534,14 @@ def should_undo(
     A kept generation watches no longer than it would linger: once its successor has worked for that time it has proven
     itself, and what happens to it later is no reason to undo what was asked for.
     """
-    if standing.generation is None or ledger.open_requests or generation != previous_generation(ledger, standing):
+    if status_row.generation is None or ledger.open_requests or generation != previous_generation(ledger, status_row):
         return False
-    if ledger.is_snapshot(standing.generation):
+    if ledger.is_snapshot(status_row.generation):
         return False
     last = ledger.last_life(generation)
     if last is None or last.event is not Event.LINGERING:
         return False
-    alive_at = seen(standing.generation)
+    alive_at = seen(status_row.generation)
     if rules.is_keeping and alive_at is not None and alive_at >= last.at + rules.linger:
         return False
     signs = [last.at, watched_since, alive_at]
@@ -549,16 +553,16 @@ def is_on_probation(ledger: Ledger, now: datetime, rules: Rules) -> bool:
     return any(not rules.is_keeping or now < entry.at + rules.probation for entry in ledger.lingering)
 
 
-def explain_refusal(ledger: Ledger, standing: Standing, generation: int) -> str | None:
+def explain_refusal(ledger: Ledger, status_row: StatusRow, generation: int) -> str | None:
     """Why a person cannot retire a generation; None if it can be retired."""
     name, asked = f"generation {generation}", ledger.command_of(generation)
     if asked is None:
         return f"there is no {name}: `switchyard status` shows those that linger"
-    if generation == standing.generation:
+    if generation == status_row.generation:
         return f"{name} is active: swap or roll back first, then retire it"
     if ledger.is_open(asked):
         return f"{name} is being built or taken back by {asked.swapId}: wait for its outcome"
-    if not may_retire(ledger, standing, generation):
+    if not may_retire(ledger, status_row, generation):
         return f"{name} has retired already, or was never active: none of its drivers runs"
     return None
 
@@ -579,7 +583,7 @@ def is_over(ledger: Ledger, generation: int) -> bool:
     return ledger.is_retired(generation) or is_abandoned(ledger, generation)
 
 
-def may_remove(ledger: Ledger, standing: Standing, generation: int, now: datetime, keep: timedelta) -> bool:
+def may_remove(ledger: Ledger, status_row: StatusRow, generation: int, now: datetime, keep: timedelta) -> bool:
     """Whether a generation has been retired for its keep time, and is neither the way back nor asked for again."""
     last = ledger.last_life(generation)
     return (
@@ -589,7 +593,7 @@ def may_remove(ledger: Ledger, standing: Standing, generation: int, now: datetim
         and ledger.is_retired(generation)
         and not is_abandoned(ledger, generation)
         and not ledger.is_removed(generation)
-        and generation not in (standing.generation, previous_generation(ledger, standing))
+        and generation not in (status_row.generation, previous_generation(ledger, status_row))
     )
 
 

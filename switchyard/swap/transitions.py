@@ -1,6 +1,7 @@
-"""The steps of a swap, each one transaction on the book. Any actor may take any step, crash after it, or repeat it.
+"""The steps of a swap, each one transaction on the history. Any actor may take any step, crash after it, or repeat it.
 
-The book is the history and the status row; `tables.book` keeps it in Delta. Nothing here does any other I/O.
+The history is `swap_history` with the status row; `swap/history_store.py` keeps both in Delta. Nothing here does any
+other I/O.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Protocol
 
 from switchyard.policies import Rules, Target
 from switchyard.swap import state_machine
-from switchyard.swap.state_machine import Entry, Event, Ledger, Request, SignOfLife, Standing
+from switchyard.swap.state_machine import Entry, Event, Ledger, Request, SignOfLife, StatusRow
 
 
-class Book(Protocol):
+class SwapHistory(Protocol):
     def ledger(self) -> Ledger: ...
 
-    def standing(self) -> Standing: ...
+    def status_row(self) -> StatusRow: ...
 
     def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
         """Writes what `decide` makes of the newest history, as its next entries; asks again when it has changed."""
         ...
 
-    def change(self, decide: Callable[[Standing], Standing | None]) -> Standing | None:
+    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
         """Replaces the status row by what `decide` makes of the newest one; asks again when it has changed."""
         ...
 
@@ -33,7 +34,7 @@ class Retry(Exception):
     """What a decision was based on has changed; the caller looks again."""
 
 
-def note(book: Book, entry: Entry) -> bool:
+def note(history: SwapHistory, entry: Entry) -> bool:
     """Writes an event of a swap once; False when it, or for an outcome any outcome, is there already."""
 
     def decide(ledger: Ledger) -> list[Entry]:
@@ -41,14 +42,14 @@ def note(book: Book, entry: Entry) -> bool:
             return [] if entry.swapId in ledger.outcomes else [entry]
         return [] if ledger.has(entry.swapId, entry.event) else [entry]
 
-    return bool(book.append(decide))
+    return bool(history.append(decide))
 
 
 def request(
-    book: Book,
+    history: SwapHistory,
     swap_id: str,
     *,
-    choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
+    choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]],
     requested_by: str,
     now: datetime,
     rules: Rules,
@@ -64,26 +65,26 @@ def request(
     def decide(ledger: Ledger) -> list[Entry]:
         if ledger.is_known(swap_id):
             return []
-        standing = book.standing()
-        generation, target, start = choose(ledger, standing)
+        status_row = history.status_row()
+        generation, target, start = choose(ledger, status_row)
         # With nothing to fall back to there is nothing to give up for.
-        is_first = standing.generation is None
+        is_first = status_row.generation is None
         time_allowed = rules.ready_deadline if within is None else within
         deadline = now + time_allowed if has_deadline and not is_first else None
         return [Entry(swap_id, Event.REQUESTED, generation, target, start, requested_by, detail, deadline)]
 
-    book.append(decide)
-    accepted = book.ledger().find(swap_id)
+    history.append(decide)
+    accepted = history.ledger().find(swap_id)
     if accepted is None:
         raise Retry(f"{swap_id} is known, but not as a request")
     return accepted
 
 
 def order_build(
-    book: Book,
+    history: SwapHistory,
     swap_id: str,
     *,
-    choose: Callable[[Ledger, Standing], Target],
+    choose: Callable[[Ledger, StatusRow], Target],
     start: str,
     requested_by: str,
     detail: str,
@@ -95,91 +96,93 @@ def order_build(
     def decide(ledger: Ledger) -> list[Entry]:
         if ledger.is_known(swap_id):
             return []
-        target = choose(ledger, book.standing())
+        target = choose(ledger, history.status_row())
         return [Entry(swap_id, Event.REQUESTED, ledger.next_generation, target, start, requested_by, detail)]
 
-    book.append(decide)
-    ordered = [build for build in book.ledger().builds.values() if build.swapId == swap_id]
+    history.append(decide)
+    ordered = [build for build in history.ledger().builds.values() if build.swapId == swap_id]
     if not ordered:
         raise Retry(f"{swap_id} is known, but not as a build")
     return ordered[0]
 
 
-def flip_snapshot(book: Book, now: datetime, rules: Rules) -> bool:
+def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
     """The flip to a finished snapshot that was asked for. It was proven when it was built."""
-    wanted = state_machine.snapshot_to_flip(book.ledger())
+    wanted = state_machine.snapshot_to_flip(history.ledger())
     if wanted is None:
         return False
-    note(book, wanted.entry(Event.READY, "it is a finished snapshot"))
-    return try_flip(book, wanted.swapId, now, rules)
+    note(history, wanted.entry(Event.READY, "it is a finished snapshot"))
+    return try_flip(history, wanted.swapId, now, rules)
 
 
-def settle_due(book: Book, now: datetime) -> list[Entry]:
+def settle_due(history: SwapHistory, now: datetime) -> list[Entry]:
     """Withdraws what is late or superseded, writes every outcome that is decided, and who lingers because of it."""
-    number = state_machine.number_to_bar(book.ledger(), book.standing(), now)
+    number = state_machine.number_to_bar(history.ledger(), history.status_row(), now)
     if number is not None:
-        book.change(lambda standing: state_machine.bar(standing, number))
-    if not state_machine.settlements(book.ledger(), book.standing(), now):
+        history.change(lambda status_row: state_machine.bar(status_row, number))
+    if not state_machine.settlements(history.ledger(), history.status_row(), now):
         return []
-    written = book.append(lambda ledger: state_machine.settlements(ledger, book.standing(), now))
+    written = history.append(lambda ledger: state_machine.settlements(ledger, history.status_row(), now))
     if any(entry.event is Event.REFRESHED for entry in written):
-        refresh(book, now)
+        refresh(history, now)
     return written
 
 
-def refresh(book: Book, now: datetime) -> None:
+def refresh(history: SwapHistory, now: datetime) -> None:
     """Moves lastApplied; before anything was active there is none to move."""
-    book.change(lambda standing: None if standing.generation is None else replace(standing, lastApplied=now))
+    history.change(lambda status_row: None if status_row.generation is None else replace(status_row, lastApplied=now))
 
 
-def try_flip(book: Book, swap_id: str, now: datetime, rules: Rules) -> bool:
+def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) -> bool:
     """The flip, if this request may have it now. The outcome is written by `settle_due`."""
 
-    def decide(standing: Standing) -> Standing | None:
-        ledger = book.ledger()
+    def decide(status_row: StatusRow) -> StatusRow | None:
+        ledger = history.ledger()
         wanted = ledger.building
-        if wanted is None or not state_machine.may_flip(ledger, standing, swap_id, now, rules):
+        if wanted is None or not state_machine.may_flip(ledger, status_row, swap_id, now, rules):
             return None
-        return state_machine.flip(standing, wanted, now)
+        return state_machine.flip(status_row, wanted, now)
 
-    return book.change(decide) is not None
+    return history.change(decide) is not None
 
 
-def give_up(book: Book, swap_id: str, reason: str, now: datetime) -> Entry | None:
+def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> Entry | None:
     """Ends a request that has not flipped as FAILED; returns what became of it in the end.
 
     The bar carries the reason: another actor may write the outcome first.
     """
-    wanted = book.ledger().find(swap_id)
+    wanted = history.ledger().find(swap_id)
     if wanted is None:
         return None
-    if book.ledger().is_open(wanted):
-        book.change(lambda standing: state_machine.bar(standing, wanted.number, reason))
-        book.append(lambda ledger: state_machine.settlements(ledger, book.standing(), now, {swap_id: reason}))
-    return book.ledger().outcomes.get(swap_id)
+    if history.ledger().is_open(wanted):
+        history.change(lambda status_row: state_machine.bar(status_row, wanted.number, reason))
+        history.append(lambda ledger: state_machine.settlements(ledger, history.status_row(), now, {swap_id: reason}))
+    return history.ledger().outcomes.get(swap_id)
 
 
-def try_retire(book: Book, generation: int, detail: str, now: datetime, rules: Rules, seen: SignOfLife) -> bool:
+def try_retire(
+    history: SwapHistory, generation: int, detail: str, now: datetime, rules: Rules, seen: SignOfLife
+) -> bool:
     """Writes RETIRED for a generation whose linger time is over and that nobody has asked back."""
 
     def decide(ledger: Ledger) -> list[Entry]:
-        if not state_machine.should_retire(ledger, book.standing(), generation, now, rules, seen):
+        if not state_machine.should_retire(ledger, history.status_row(), generation, now, rules, seen):
             return []
         return _end_of_life(ledger, generation, detail)
 
-    return bool(book.append(decide))
+    return bool(history.append(decide))
 
 
-def retire_by_hand(book: Book, generation: int, detail: str) -> str | None:
+def retire_by_hand(history: SwapHistory, generation: int, detail: str) -> str | None:
     """Writes RETIRED for a lingering generation before its time; returns why not, if it cannot be retired."""
     refusal: str | None = None
 
     def decide(ledger: Ledger) -> list[Entry]:
         nonlocal refusal
-        refusal = state_machine.explain_refusal(ledger, book.standing(), generation)
+        refusal = state_machine.explain_refusal(ledger, history.status_row(), generation)
         return [] if refusal else _end_of_life(ledger, generation, detail)
 
-    book.append(decide)
+    history.append(decide)
     return refusal
 
 
@@ -189,7 +192,7 @@ def _end_of_life(ledger: Ledger, generation: int, detail: str) -> list[Entry]:
     return [wanted.entry(Event.RETIRED, detail)] if wanted else []
 
 
-def close_abandoned(book: Book, generation: int, detail: str) -> bool:
+def close_abandoned(history: SwapHistory, generation: int, detail: str) -> bool:
     """Writes RETIRED for a build that never became active, after what it left was removed."""
 
     def decide(ledger: Ledger) -> list[Entry]:
@@ -198,10 +201,10 @@ def close_abandoned(book: Book, generation: int, detail: str) -> bool:
             return []
         return [wanted.entry(Event.RETIRED, detail)]
 
-    return bool(book.append(decide))
+    return bool(history.append(decide))
 
 
-def try_remove(book: Book, generation: int, now: datetime, keep: timedelta) -> bool:
+def try_remove(history: SwapHistory, generation: int, now: datetime, keep: timedelta) -> bool:
     """Retires a generation a second time, for good, when its keep time is over: nobody can ask for it again.
 
     It is written before anything is removed: of a removal and a request for the same generation, one comes first.
@@ -209,33 +212,33 @@ def try_remove(book: Book, generation: int, now: datetime, keep: timedelta) -> b
 
     def decide(ledger: Ledger) -> list[Entry]:
         wanted = ledger.command_of(generation)
-        if wanted is None or not state_machine.may_remove(ledger, book.standing(), generation, now, keep):
+        if wanted is None or not state_machine.may_remove(ledger, history.status_row(), generation, now, keep):
             return []
         return [wanted.entry(Event.RETIRED, "for good: its keep time is over, its rows and its checkpoint go")]
 
-    return bool(book.append(decide))
+    return bool(history.append(decide))
 
 
 def undo_flip(
-    book: Book, generation: int, now: datetime, watched_since: datetime, rules: Rules, seen: SignOfLife
+    history: SwapHistory, generation: int, now: datetime, watched_since: datetime, rules: Rules, seen: SignOfLife
 ) -> Request | None:
     """A lingering generation asks for the flip back when its successor has not been heard of for too long."""
     asked: list[Entry] = []
 
     def decide(ledger: Ledger) -> list[Entry]:
         asked.clear()
-        standing = book.standing()
-        if not state_machine.should_undo(ledger, standing, generation, now, watched_since, rules, seen):
+        status_row = history.status_row()
+        if not state_machine.should_undo(ledger, status_row, generation, now, watched_since, rules, seen):
             return []
         mine, failed = ledger.request_of(generation), ledger.flips[-1]
         swap_id = state_machine.next_swap_id(ledger, f"{state_machine.UNDO_PREFIX}{failed.swapId}")
         if mine is None:
             return []
-        silent = f"generation {standing.generation} was not heard of for {rules.probation.total_seconds():g} s"
+        silent = f"generation {status_row.generation} was not heard of for {rules.probation.total_seconds():g} s"
         deadline = now + rules.ready_deadline
         detail = f"{silent}; generation {generation} takes over again"
         asked.append(Entry(swap_id, Event.REQUESTED, generation, mine.target, "resume", "probation", detail, deadline))
         return list(asked)
 
-    book.append(decide)
-    return book.ledger().find(asked[0].swapId) if asked else None
+    history.append(decide)
+    return history.ledger().find(asked[0].swapId) if asked else None

@@ -36,7 +36,7 @@ class LiveFile:
     """Milliseconds since 1970."""
     partitions: tuple[int, int] = (0, 0)
     offsets: tuple[int, int] = (0, 0)
-    lonely_rows: int = 0
+    unmatched_rows: int = 0
 
     @property
     def is_seam(self) -> bool:

@@ -69,8 +69,8 @@ def _compression(folder: Folder, rows: pa.Table) -> str:
 
     Not in a bucket, to and from which they would have to be transferred.
     """
-    is_lonely = "accountOffset" in rows.column_names and rows["accountOffset"].null_count == rows.num_rows
-    return "none" if is_lonely and folder.is_local else "snappy"
+    is_unmatched = "accountOffset" in rows.column_names and rows["accountOffset"].null_count == rows.num_rows
+    return "none" if is_unmatched and folder.is_local else "snappy"
 
 
 def describe_file(folder: Folder, generation: int | None, relative: str, data_change: bool = True) -> AddAction:

@@ -203,8 +203,8 @@ def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
     """Rows without an account go into files of their own, so that finding them again reads little else."""
     if rows["accountOffset"].null_count in (0, rows.num_rows):
         return [writer.write(rows)] if rows.num_rows else []
-    lonely = rows["accountOffset"].is_null()
-    return [writer.write(rows.filter(part)) for part in (lonely, pc.invert(lonely))]
+    unmatched = rows["accountOffset"].is_null()
+    return [writer.write(rows.filter(part)) for part in (unmatched, pc.invert(unmatched))]
 
 
 def join_events(users: Pieces, accounts: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:

@@ -117,19 +117,19 @@ def joined_changes(batch: Batch, join_type: str) -> JoinedChanges:
 
 def _left_changes(users: pa.Table, pairs: pa.Table) -> JoinedChanges:
     new, paired = keys_of(users, "user"), keys_of(pairs, "user")
-    lonely = users.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
+    unmatched = users.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
     old, first = np.unique(paired, return_index=True)
     revised = pairs.take(pa.array(first[~np.isin(old, new)]))
-    return JoinedChanges(pa.concat_tables([pairs, lonely]), revised, "user", drop_only=True)
+    return JoinedChanges(pa.concat_tables([pairs, unmatched]), revised, "user", drop_only=True)
 
 
 def _latest_changes(events: pa.Table, pairs: pa.Table, side: Side) -> JoinedChanges:
     """One row for each event of `side`, with the latest event of the other side among its pairs."""
     best = keep_latest(pairs, side)
     new, paired = keys_of(events, side), keys_of(best, side)
-    lonely = events.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
+    unmatched = events.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
     is_new = np.isin(paired, new)
-    appended = pa.concat_tables([best.filter(pa.array(is_new)), lonely])
+    appended = pa.concat_tables([best.filter(pa.array(is_new)), unmatched])
     return JoinedChanges(appended, best.filter(pa.array(~is_new)), side, drop_only=False)
 
 

@@ -38,7 +38,7 @@ def choose_merges(live: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFi
     levels: dict[tuple[bool, int], list[LiveFile]] = defaultdict(list)
     for file in sorted(live, key=lambda file: (file.written, file.path)):
         if file.size < most_bytes / 2:
-            levels[file.lonely_rows > 0, level_of(file.size)].append(file)
+            levels[file.unmatched_rows > 0, level_of(file.size)].append(file)
     return [group for level in levels.values() for group in _split(level, most_bytes)]
 
 

@@ -1,4 +1,4 @@
-"""The status row: which generation everybody reads. It is changed through the book only."""
+"""The status row: which generation everybody reads. It is changed through the history only."""
 
 from __future__ import annotations
 

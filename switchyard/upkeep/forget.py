@@ -21,7 +21,7 @@ from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
 from switchyard.offsets import Offsets, from_json, furthest
 from switchyard.settings import Settings
 from switchyard.swap.generations import load_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Ledger, is_over
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
@@ -143,23 +143,23 @@ def count_rows(layout: Layout, user_id: str, tell: Tell) -> Outcome:
 
 
 def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested_by: str, tell: Tell) -> Outcome:
-    layout, book = settings.layout, DeltaBook(settings.layout)
+    layout, history = settings.layout, HistoryStore(settings.layout)
     found = find_rows(layout, check_user_id(user_id), tell)
     outcome = Outcome({name: rows.total() for name, rows in found.items()})
     with_rows = {generation for rows in found.values() for generation in rows}
-    ends = find_ends(layout, reader, book.ledger(), with_rows)
+    ends = find_ends(layout, reader, history.ledger(), with_rows)
     outcome.mark = add_mark(layout, user_id, ends, outcome.found, requested_by)
     tell_people(layout, f"a person is to be forgotten: mark {outcome.mark}, asked for by {requested_by}")
-    ledger = book.ledger()
+    ledger = history.ledger()
     running = {generation for generation in ledger.generations if not has_ended(ledger, generation)}
     for generation in sorted(with_rows | running):
-        outcome.generations[generation] = settle(settings, book, generation, outcome.mark, tell)
+        outcome.generations[generation] = settle(settings, history, generation, outcome.mark, tell)
         tell(f"generation {generation}: {outcome.generations[generation]}")
     return outcome
 
 
 def has_ended(ledger: Ledger, generation: int) -> bool:
-    """Whether nobody will write it unless it is asked for again. What the book does not know has ended."""
+    """Whether nobody will write it unless it is asked for again. What the history does not know has ended."""
     is_known = ledger.command_of(generation) is not None
     return not is_known or ledger.is_built(generation) or is_over(ledger, generation)
 
@@ -178,17 +178,17 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
     return furthest([*ends, *(from_json(progress.endOffsets) for progress in reached if progress)])
 
 
-def settle(settings: Settings, book: DeltaBook, generation: int, mark: int, tell: Tell) -> str:
+def settle(settings: Settings, history: HistoryStore, generation: int, mark: int, tell: Tell) -> str:
     """Has a mark carried out in one generation, by whoever may write it; that may change while we look."""
     for _ in range(MOST_CHANGES):
-        if has_ended(book.ledger(), generation):
+        if has_ended(history.ledger(), generation):
             try:
                 return forget_in_ended(settings.layout, generation)
             except FencedError:
                 tell(f"generation {generation}: a driver has taken it over")
         else:
             state = wait_for_driver(settings, generation, mark, tell)
-            if state == DONE or not has_ended(book.ledger(), generation):
+            if state == DONE or not has_ended(history.ledger(), generation):
                 return state
     return SILENT
 

@@ -15,15 +15,15 @@ from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.settings import Settings
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.generations import load_spec, remove_checkpoint
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import open_history
 from switchyard.swap.state_machine import Ledger
 from switchyard.tables import store
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep import small_tables
-from switchyard.upkeep.referenced_versions import last_batches, read_pins, renew_pin
+from switchyard.upkeep.referenced_versions import last_batches, read_referenced_versions, renew_pin
 from switchyard.upkeep.vacuum import vacuum_table
 
 LEAST_RETENTION_HOURS = 1.0
@@ -54,17 +54,17 @@ def start_round(settings: Settings, retention_hours: float | None = None, dry_ru
 
 def retire_rows(settings: Settings, asked: Round) -> Result:
     """Removes rows, checkpoint and spec of generations whose keep time is over."""
-    layout, book = settings.layout, open_book(settings.layout)
-    ledger, standing = book.ledger(), book.standing()
+    layout, history = settings.layout, open_history(settings.layout)
+    ledger, status_row = history.ledger(), history.status_row()
     due = [
         generation
         for generation in ledger.generations
-        if state_machine.may_remove(ledger, standing, generation, asked.now, settings.keeping.retired)
+        if state_machine.may_remove(ledger, status_row, generation, asked.now, settings.keeping.retired)
     ]
     left_over = [generation for generation in sorted(ledger.removed) if load_spec(layout, generation) is not None]
     if asked.dry_run:
         return {"generations": [*left_over, *due], "files": 0}
-    removed = [g for g in due if transitions.try_remove(book, g, asked.now, settings.keeping.retired)]
+    removed = [g for g in due if transitions.try_remove(history, g, asked.now, settings.keeping.retired)]
     files = sum(_remove(layout, generation) for generation in [*left_over, *removed])
     return {"generations": [*left_over, *removed], "files": files}
 
@@ -80,7 +80,7 @@ def _remove(layout: Layout, generation: int) -> int:
 def tend_small_tables(settings: Settings, asked: Round) -> Result:
     """Merges the files of the small tables and drops rows of logs and progress beyond their keep time."""
     layout, keeping = settings.layout, settings.keeping
-    ledger = DeltaBook(layout).ledger()
+    ledger = HistoryStore(layout).ledger()
     progress = small_tables.Shortened("progress")
     for generation in ledger.generations:
         before = asked.now - keeping.progress if load_spec(layout, generation) is not None else None
@@ -97,9 +97,9 @@ def tend_small_tables(settings: Settings, asked: Round) -> Result:
 def vacuum(settings: Settings, asked: Round) -> Result:
     """Deletes files and log entries that no needed version names, then lets go of old versions."""
     layout = settings.layout
-    ledger = DeltaBook(layout).ledger()
+    ledger = HistoryStore(layout).ledger()
     living = [generation for generation in ledger.generations if load_spec(layout, generation) is not None]
-    pins = read_pins(layout, living, asked.now - asked.retention)
+    referenced = read_referenced_versions(layout, living, asked.now - asked.retention)
     at_work = [generation for generation in living if not ledger.is_retired(generation)]
     in_flight = {g: at and at - CLOCK_SLACK for g, at in last_batches(layout, at_work).items()}
     done = [
@@ -108,7 +108,7 @@ def vacuum(settings: Settings, asked: Round) -> Result:
             name,
             now=asked.now,
             retention=asked.retention,
-            pins=pins.get(name, ()),
+            referenced=referenced.get(name, ()),
             in_flight=in_flight,
             dry_run=asked.dry_run,
         )

@@ -20,14 +20,14 @@ from switchyard.tables.schemas import PROGRESS, TIMESTAMP
 TICK = timedelta(microseconds=1)
 
 
-def read_pins(layout: Layout, generations: Collection[int], since: datetime) -> dict[str, set[int]]:
+def read_referenced_versions(layout: Layout, generations: Collection[int], since: datetime) -> dict[str, set[int]]:
     """By table: the versions of each generation's newest row, and of all rows that were written since a moment."""
     newest = [row for row in (newest_progress(layout, generation) for generation in generations) if row]
-    pins = {name: {row.version_of(name) for row in newest} for name in BIG_TABLES}
+    referenced = {name: {row.version_of(name) for row in newest} for name in BIG_TABLES}
     for rows in _scan_since(layout, generations, since):
-        for name, versions in pins.items():
+        for name, versions in referenced.items():
             versions.update(pc.unique(rows[f"{name}Version"]).to_pylist())
-    return pins
+    return referenced
 
 
 def _scan_since(layout: Layout, generations: Collection[int], since: datetime) -> Iterator[pa.Table]:

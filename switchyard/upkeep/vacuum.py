@@ -40,7 +40,7 @@ def vacuum_table(
     *,
     now: datetime,
     retention: timedelta,
-    pins: Collection[int] = (),
+    referenced: Collection[int] = (),
     in_flight: Mapping[int, datetime | None] | None = None,
     dry_run: bool = False,
 ) -> Vacuumed:
@@ -52,7 +52,7 @@ def vacuum_table(
     log = list_log(folder)
     oldest, newest = first_readable(log), int(table.version())
     since = max(oldest, newest if (found := version_at(log, now - retention)) is None else found)
-    needed = {version for version in (since, *pins, newest) if version >= oldest}
+    needed = {version for version in (since, *referenced, newest) if version >= oldest}
     named = paths_since(layout, name, since, newest)
     named |= {path for version in needed if version < since for path in paths_at(layout, name, version)}
     listed = folder.list_all()

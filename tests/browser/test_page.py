@@ -148,13 +148,13 @@ def test_a_column_filter_and_a_sort_by_keyboard(page: Page) -> None:
 
 def test_a_command_can_be_asked_for_and_left_by_keyboard(page: Page, stack: Stack) -> None:
     frame = frame_of(page)
-    before = len(stack.book.ledger().entries)
+    before = len(stack.history.ledger().entries)
     frame.get_by_role("button", name="Swap", exact=True).focus()
     page.keyboard.press("Enter")
     expect(frame.locator("dialog")).to_contain_text("what is active now")
     page.keyboard.press("Escape")
     expect(frame.locator("dialog")).to_have_count(0)
-    assert len(stack.book.ledger().entries) == before
+    assert len(stack.history.ledger().entries) == before
 
 
 def send_form(frame: FrameLocator, join: str, users: str = "") -> None:

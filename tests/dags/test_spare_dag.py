@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pendulum
 import pytest
 
-from switchyard.drivers.detached_process import KeptProcess, start_kept
-from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.detached_process import DetachedProcess, start_kept
+from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer, Order
 from switchyard.drivers.submission import GenerationRequest, submit_arguments
 from switchyard.kafka.client_settings import write_properties
@@ -83,10 +83,10 @@ def test_a_spare_is_started_with_what_a_driver_is_started_with(dags: dict[str, D
     stream = dags["switchyard_generation"].get_task("stream")
     waiting = dags["switchyard_spare"].get_task("wait")
     taker = stream._build_hook(settings, 7, partial(submit_arguments, REQUEST))
-    keeper = build_driver_hook(settings, waiting.name, ["--spare", "x"], settings.workspace.spares)
-    assert taker.stamp(settings, "") == keeper.stamp(settings, "")
+    first_generation_run = build_driver_hook(settings, waiting.name, ["--spare", "x"], settings.workspace.spares)
+    assert taker.stamp(settings, "") == first_generation_run.stamp(settings, "")
     assert taker.is_on_this_machine
-    command = keeper._build_spark_submit_command(waiting.application)
+    command = first_generation_run._build_spark_submit_command(waiting.application)
     assert command[-3:] == [waiting.application, "--spare", "x"]
 
 
@@ -94,10 +94,10 @@ def test_an_order_that_nobody_takes_leaves_nothing_behind(settings: Settings) ->
     from switchyard.airflow.spare_orders import adopt, give_early
 
     assert give_early(settings, KAFKA, RUN) is False
-    hand_over = HandOver.create(settings.workspace, {"code": "of yesterday"})
-    hand_over.offer(Offer(pid=NOBODY, session=NOBODY, place=describe_place(), stamp=hand_over.read_stamp()))
+    hand_off = HandOff.create(settings.workspace, {"code": "of yesterday"})
+    hand_off.offer(Offer(pid=NOBODY, session=NOBODY, place=describe_place(), stamp=hand_off.read_stamp()))
     assert give_early(settings, KAFKA, RUN) is False
-    assert hand_over.is_claimed, "a spare that is outdated is ended, so that it is replaced"
+    assert hand_off.is_claimed, "a spare that is outdated is ended, so that it is replaced"
     assert list(settings.workspace.secrets.glob("*")) == []
     assert adopt(settings, "swap-7") is None
 
@@ -109,16 +109,16 @@ def test_the_task_of_a_generation_follows_a_driver_that_was_a_spare_to_its_end(
     """`kill 0` ends the whole session, as the system does that is short of memory."""
     stream = dags["switchyard_generation"].get_task("stream")
     hook = stream._build_hook(settings, 7, partial(submit_arguments, REQUEST))
-    hand_over = HandOver.create(settings.workspace, {})
-    hand_over.give(Order(request=REQUEST, kafkaProperties=settings.workspace.kafka_properties(7, 1), swapId="swap-7"))
-    assert hand_over.accept() is not None
+    hand_off = HandOff.create(settings.workspace, {})
+    hand_off.give(Order(request=REQUEST, kafkaProperties=settings.workspace.kafka_properties(7, 1), swapId="swap-7"))
+    assert hand_off.accept() is not None
     write_properties(settings.workspace.kafka_properties(7, 1), KAFKA)
-    script = f": {hand_over.folder}; echo last words; {ending}"
-    started = start_kept(hand_over.folder, ["/bin/sh", "-c", script], os.environ)
-    failure = stream._run_driver(settings, hook, 7, KeptProcess(hand_over.folder, started.pid))
+    script = f": {hand_off.folder}; echo last words; {ending}"
+    started = start_kept(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
+    failure = stream._run_driver(settings, hook, 7, DetachedProcess(hand_off.folder, started.pid))
     started.wait()
     assert hook.exit_code == code
     assert (failure is None) == (code == 0)
     assert failure is None or "last words" in str(failure)
-    assert not hand_over.folder.exists()
+    assert not hand_off.folder.exists()
     assert list(settings.workspace.secrets.glob("*")) == []

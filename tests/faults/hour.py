@@ -54,7 +54,7 @@ class Hour:
         generation = self.stack.status()["generation"]
         self._audit(join_type)
         self._command("swap", *AWAY)
-        eventually(lambda: self.stack.book.ledger().is_retired(generation), COMMAND_SECONDS, 0.5)
+        eventually(lambda: self.stack.history.ledger().is_retired(generation), COMMAND_SECONDS, 0.5)
         self._command("rollback")
         if (active := self.stack.status()["generation"]) != generation:
             self._fail(f"generation {active} is active, not {generation}")

@@ -142,7 +142,7 @@ class Soak:
         join_type = self.draw.choice(JOIN_TYPES if count_large(self.visits) else ("left", "inner"))
         crowd = self._follow("swap", *_options(CROWD), "--join-type", join_type, "--start", "earliest")
         self._follow("swap", *_options(self.draw.choice(CALM_PAIRS)), "--start", "latest")
-        eventually(lambda: self.stack.book.ledger().is_retired(crowd), CALM_SECONDS)
+        eventually(lambda: self.stack.history.ledger().is_retired(crowd), CALM_SECONDS)
         back = self._follow("rollback")
         self.audits.append(audit := run_audit(self.stack))
         assert (back, audit["generation"]) == (crowd, crowd), f"{back} is not the generation of the crowd, {crowd}"
@@ -294,7 +294,7 @@ def describe(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch) -> 
         return f"the status cannot be read: {type(error).__name__}"
     health = "healthy" if status["healthy"] else status["reason"]
     faults = sum(count for name, count in soak.done.items() if name not in COMMANDS)
-    flips, events = len(stack.book.ledger().flips), len(traffic.delivered)
+    flips, events = len(stack.history.ledger().flips), len(traffic.delivered)
     return (
         f"generation {status['generation']}, {health}; {events} events, {flips} flips, {faults} faults, "
         f"longest stall {stalls.longest:.0f} s"
@@ -306,7 +306,7 @@ def calm(stack: Stack, soak: Soak) -> bool:
     say("waiting until all is settled")
     deadline = time.monotonic() + CALM_SECONDS
     while time.monotonic() < deadline:
-        ledger = stack.book.ledger()
+        ledger = stack.history.ledger()
         with suppress(Exception):
             is_settled = not ledger.open_requests and all(name in ledger.outcomes for name in soak.sent)
             if is_settled and not ledger.lingering and stack.status()["healthy"]:
@@ -337,7 +337,7 @@ def judge_visits(visits: Sequence[int], minutes: float) -> list[str]:
 
 
 def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch, minutes: float) -> dict[str, object]:
-    ledger, until = stack.book.ledger(), datetime.now(UTC)
+    ledger, until = stack.history.ledger(), datetime.now(UTC)
     status = stack.status()
     lost = [("?", 0, 0, until)]
     deadline = time.monotonic() + 120
@@ -370,7 +370,7 @@ def reckon(stack: Stack, soak: Soak, traffic: Traffic, stalls: StallWatch, minut
 
 
 def settled_counts(stack: Stack) -> Counter[str]:
-    return Counter(entry.swapId for entry in stack.book.ledger().entries if entry.event in SETTLING)
+    return Counter(entry.swapId for entry in stack.history.ledger().entries if entry.event in SETTLING)
 
 
 def say(line: str) -> None:

@@ -29,7 +29,7 @@ from switchyard.layout import Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.swap.control_loop import run_round
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import SETTLING, Event
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
@@ -285,13 +285,13 @@ def test_a_clock_that_jumps_undoes_nothing_and_hides_nothing(
         assert (progress.attempt, consumed(layout, 2)) == (1, 200)
         assert len(newest_rows(layout, "final_ui", 1000)) == store.read_arrow(layout, "accounts", generation=2).num_rows
         stop(new)
-    ids = {entry.swapId for entry in DeltaBook(layout).ledger().entries}
+    ids = {entry.swapId for entry in HistoryStore(layout).ledger().entries}
     assert ids == {"first", "second"}
     assert_clean(spark, settings, 2)
 
 
 def outcomes(layout: Layout) -> list[Event]:
-    return [entry.event for entry in DeltaBook(layout).ledger().entries if entry.event in SETTLING]
+    return [entry.event for entry in HistoryStore(layout).ledger().entries if entry.event in SETTLING]
 
 
 def test_everything_asked_for_twice_at_the_same_instant_happens_once(
@@ -311,7 +311,7 @@ def test_everything_asked_for_twice_at_the_same_instant_happens_once(
         list(pool.map(lambda _: publish(topics.kafka, settings.control_topic, value, "cli:test"), range(2)))
         rounds = list(pool.map(lambda _: run_round(settings, topics.kafka), range(4)))
     assert {found.run.run_id for found in rounds if found.run} == {"generation-1"}
-    ledger = DeltaBook(layout).ledger()
+    ledger = HistoryStore(layout).ledger()
     assert [request.swapId for request in ledger.requests] == ["once"]
     assert len(store.read_rows(layout, "control_raw")) == 2
 
@@ -359,7 +359,7 @@ def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(
 def fail_in_an_outage(outage: Outage, folder: Path) -> None:
     """A swap whose broker hangs makes no progress: it fails long before its deadline, and says why."""
     slow = outage.settings.model_copy(update={"ready_deadline_seconds": 900, "max_offsets_per_trigger": 2})
-    book, soon = DeltaBook(slow.layout), {"SWITCHYARD_STUCK_SECONDS": "4"}
+    history, soon = HistoryStore(slow.layout), {"SWITCHYARD_STUCK_SECONDS": "4"}
     ask(slow, outage.topics, "asked", "inner", "earliest")
     with running_driver(slow, outage.topics, folder, generation=2, join_type="inner", environment=soon) as pending:
         eventually(lambda: consumed(slow.layout, 2))
@@ -369,6 +369,6 @@ def fail_in_an_outage(outage: Outage, folder: Path) -> None:
             assert pending.wait(300) == FAILED, pending.tail()
         finally:
             os.kill(pid, signal.SIGCONT)
-    outcome = book.ledger().outcomes["asked"]
+    outcome = history.ledger().outcomes["asked"]
     assert outcome.event is Event.FAILED
     assert outcome.detail.startswith("no progress: the broker does not answer, and for ")

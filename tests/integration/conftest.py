@@ -21,7 +21,7 @@ from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 
 DAG_ID = "switchyard_generation"
 HEALTH_DAG = "switchyard_health"
@@ -76,8 +76,8 @@ class Stack:
         return describe_status(self.settings)
 
     @cached_property
-    def book(self) -> DeltaBook:
-        return DeltaBook(self.settings.layout)
+    def history(self) -> HistoryStore:
+        return HistoryStore(self.settings.layout)
 
     def component_pid(self, name: str) -> int:
         state = read_state(self.settings.workspace)

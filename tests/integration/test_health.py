@@ -44,11 +44,11 @@ def test_an_audit_by_hand_is_clean_and_recorded(stack: Stack) -> None:
 
 
 def test_a_round_of_control_by_hand_changes_nothing_that_is_settled(stack: Stack) -> None:
-    before = stack.book.ledger()
+    before = stack.history.ledger()
     stack.api.trigger(CONTROL_DAG, "by-hand", {})
     eventually(lambda: stack.api.run_state(CONTROL_DAG, "by-hand") in ("success", "failed"), 120, 1)
     assert stack.api.task_state(CONTROL_DAG, "by-hand", "take_commands") == "success"
-    after = stack.book.ledger()
+    after = stack.history.ledger()
     assert (after.requests, after.outcomes, after.flips) == (before.requests, before.outcomes, before.flips)
 
 

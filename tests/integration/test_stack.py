@@ -18,7 +18,7 @@ from switchyard.local import airflow_api
 from switchyard.local.airflow import read_password
 from switchyard.local.kafka_settings import ask_airflow
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Event
 from tests.exposition import parse
 from tests.integration.conftest import DAG_ID, MESSAGES_BEFORE_BOOT, Stack
@@ -45,7 +45,7 @@ def first_run(stack: Stack) -> str:
 
 
 def test_the_last_control_message_before_the_first_boot_decides(stack: Stack) -> None:
-    outcomes = DeltaBook(stack.settings.layout).ledger().outcomes
+    outcomes = HistoryStore(stack.settings.layout).ledger().outcomes
     assert {name: outcomes[name].event for name in MESSAGES_BEFORE_BOOT} == {
         "early-1": Event.SUPERSEDED,
         "early-2": Event.REJECTED,

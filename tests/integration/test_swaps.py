@@ -77,7 +77,7 @@ def nothing_is_lost(stack: Stack, traffic: Traffic, spark: SparkSession) -> Iter
     assert traffic.generations_read[max(0, seen - 1) :] == traffic.flips_since(began)
     until = datetime.now(UTC)
     eventually(lambda: traffic.find_lost(active, status["usersTopic"], until) == [], 60, 1)
-    assert_book_is_sound(ledger_of(stack))
+    assert_history_is_sound(ledger_of(stack))
     if (status["epoch"], status["attempt"]) not in AUDITED:
         # An audit looks at all rows of a generation: of tests that leave it alone, the last one's would say the same.
         AUDITED.add((status["epoch"], status["attempt"]))
@@ -86,14 +86,14 @@ def nothing_is_lost(stack: Stack, traffic: Traffic, spark: SparkSession) -> Iter
         assert audit.rowsCompared > 0
 
 
-def assert_book_is_sound(ledger: Ledger) -> None:
+def assert_history_is_sound(ledger: Ledger) -> None:
     settled = [entry.swapId for entry in ledger.entries if entry.event in SETTLING]
     assert len(settled) == len(set(settled))
     assert {request.swapId for request in ledger.requests} <= set(settled)
 
 
 def ledger_of(stack: Stack) -> Ledger:
-    return stack.book.ledger()
+    return stack.history.ledger()
 
 
 def send(stack: Stack, swap_id: str | None = None, **fields: object) -> None:

@@ -17,8 +17,8 @@ def test_history_is_built_published_and_taken_back(stack: Stack, spark: SparkSes
     before = eventually(lambda: (now := stack.status())["healthy"] and now, 90, 1)
     stack.api.trigger(BACKFILL_DAG, "refused", {"users_topic": "no-such-topic"})
     stack.api.trigger(BACKFILL_DAG, "history", {"join_type": "asof", "publish": True})
-    eventually(lambda: "publish-history" in stack.book.ledger().outcomes, 240, 0.5)
-    ledger = stack.book.ledger()
+    eventually(lambda: "publish-history" in stack.history.ledger().outcomes, 240, 0.5)
+    ledger = stack.history.ledger()
     events = {swap_id: [e.event for e in ledger.entries if e.swapId == swap_id] for swap_id in ("backfill-history",)}
     assert events["backfill-history"] == [Event.REQUESTED, Event.STARTING, Event.PLANNED, Event.RETIRED]
     assert ledger.outcomes["publish-history"].event is Event.APPLIED
@@ -33,7 +33,7 @@ def test_history_is_built_published_and_taken_back(stack: Stack, spark: SparkSes
     eventually(lambda: stack.api.run_state(BACKFILL_DAG, "refused") == "failed", 60, 1)
     told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["swapId"] == "backfill-history"]
     assert any("reading" in line and "a second" in line for line in told), told
-    eventually(lambda: stack.book.ledger().is_retired(before["generation"]), 60, 1)
+    eventually(lambda: stack.history.ledger().is_retired(before["generation"]), 60, 1)
     audit = audit_at_newest(lambda: spark, stack.settings)
     assert (audit.generation, audit.missing, audit.extra, audit.unaccounted) == (status["generation"], 0, 0, 0), audit
     assert audit.rowsCompared > 0

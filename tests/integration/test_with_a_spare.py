@@ -101,14 +101,14 @@ def test_a_spare_takes_the_swap_and_is_replaced(
     with running_traffic(settings.layout, settings.bootstrap, [pair]) as traffic:
         publish(spared.kafka, settings.control_topic, b'{"id": "on-the-data-cluster", "joinType": "asof"}', "cli:test")
         publish(control_kafka, settings.control_topic, json.dumps(value).encode(), "cli:test")
-        outcome = eventually(lambda: spared.book.ledger().outcomes.get("with-a-spare"), 120, 0.2)
+        outcome = eventually(lambda: spared.history.ledger().outcomes.get("with-a-spare"), 120, 0.2)
         assert outcome.event is Event.APPLIED, outcome
         assert spare.session in {
             driver.session for driver in list_drivers(workspace) if driver.generation == outcome.generation
         }
         eventually(lambda: [found for found in list_spares(workspace) if found.session != spare.session], 60, 0.5)
     assert traffic.read_errors == []
-    assert not spared.book.ledger().is_known("on-the-data-cluster")
+    assert not spared.history.ledger().is_known("on-the-data-cluster")
     run = workspace.airflow / "logs" / f"dag_id={DAG_ID}" / f"run_id=generation-{outcome.generation}"
     eventually(lambda: [log for log in run.glob("task_id=stream/*.log") if "was a spare" in log.read_text()], 30)
     assert_clean(spared, spark)

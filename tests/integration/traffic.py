@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from switchyard.layout import Layout
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Event
 from switchyard.tables import store
 from switchyard.tables.stable_names import newest_rows
@@ -75,7 +75,7 @@ class Traffic:
                 self.generations_read += generations
 
     def flips_since(self, moment: datetime) -> list[int | None]:
-        flips = DeltaBook(self.layout).ledger().flips
+        flips = HistoryStore(self.layout).ledger().flips
         before = [entry.generation for entry in flips if entry.at < moment][-1:]
         return before + [entry.generation for entry in flips if entry.at >= moment]
 
@@ -83,7 +83,7 @@ class Traffic:
         """Events sent between the acceptance of the command and a moment that are not in the generation's table."""
         asked = next(
             entry.at
-            for entry in DeltaBook(self.layout).ledger().entries
+            for entry in HistoryStore(self.layout).ledger().entries
             if entry.event is Event.REQUESTED and entry.generation == generation
         )
         rows = store.read_arrow(self.layout, "users", generation=generation, columns=["partition", "offset"])

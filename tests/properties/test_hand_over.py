@@ -1,4 +1,4 @@
-"""The hand-over of a spare driver: whoever acts in whatever order and dies wherever, one order at most is carried out,
+"""The hand-off of a spare driver: whoever acts in whatever order and dies wherever, one order at most is carried out,
 and whoever has given one knows whether it is."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.spares import Offer, Order
 from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import Workspace
@@ -37,38 +37,38 @@ def order_for(generation: int) -> Order:
     )
 
 
-def take(hand_over: HandOver, generation: int, told: Told) -> Steps:
+def take(hand_off: HandOff, generation: int, told: Told) -> Steps:
     """What `taking.take_spare` does, one step at a time."""
-    if not hand_over.claim():
+    if not hand_off.claim():
         told.cold.add(generation)
         return
     yield
-    hand_over.give(order_for(generation))
+    hand_off.give(order_for(generation))
     for _ in range(3):
         yield
-        if hand_over.read_order() is not None:
+        if hand_off.read_order() is not None:
             told.taken.add(generation)
             return
     yield
-    (told.cold if hand_over.withdraw() else told.taken).add(generation)
+    (told.cold if hand_off.withdraw() else told.taken).add(generation)
 
 
-def wait(hand_over: HandOver, told: Told) -> Steps:
+def wait(hand_off: HandOff, told: Told) -> Steps:
     yield
-    hand_over.offer(Offer(pid=2, session=2, place="here", stamp={}))
-    while (order := hand_over.accept()) is None:
+    hand_off.offer(Offer(pid=2, session=2, place="here", stamp={}))
+    while (order := hand_off.accept()) is None:
         yield
     told.accepted.append(order.request.generation)
 
 
-def end(hand_over: HandOver, told: Told) -> Steps:
+def end(hand_off: HandOff, told: Told) -> Steps:
     """The task that started it wants to end it: only with the claim in its hand."""
-    while hand_over.read_offer() is None:
+    while hand_off.read_offer() is None:
         yield
-        if hand_over.is_claimed:
+        if hand_off.is_claimed:
             return
     yield
-    told.is_ended = hand_over.claim()
+    told.is_ended = hand_off.claim()
 
 
 ACTORS = st.sampled_from([SPARE, *TAKERS, LAUNCHER])
@@ -85,9 +85,9 @@ def test_one_order_at_most_is_carried_out_and_its_giver_knows(
 ) -> None:
     schedule = [number for number, steps in turns for _ in range(steps)]
     with TemporaryDirectory() as folder:
-        hand_over, told = HandOver.create(Workspace(Path(folder)), {}), Told()
-        actors = {number: take(hand_over, number, told) for number in TAKERS}
-        actors |= {SPARE: wait(hand_over, told), LAUNCHER: end(hand_over, told)}
+        hand_off, told = HandOff.create(Workspace(Path(folder)), {}), Told()
+        actors = {number: take(hand_off, number, told) for number in TAKERS}
+        actors |= {SPARE: wait(hand_off, told), LAUNCHER: end(hand_off, told)}
         for moment, number in enumerate(schedule):
             for _, victim in filter(lambda crash: crash[0] == moment, crashes):
                 actors.pop(victim, None)
@@ -112,16 +112,16 @@ def finish(actors: dict[int, Steps]) -> None:
 
 def test_with_nobody_in_its_way_a_taker_gets_the_spare() -> None:
     with TemporaryDirectory() as folder:
-        hand_over, told = HandOver.create(Workspace(Path(folder)), {}), Told()
-        finish({SPARE: wait(hand_over, told)} | {1: take(hand_over, 1, told)})
+        hand_off, told = HandOff.create(Workspace(Path(folder)), {}), Told()
+        finish({SPARE: wait(hand_off, told)} | {1: take(hand_off, 1, told)})
         assert (told.accepted, told.cold) == ([], {1}), "nobody can claim what was not offered"
         second = Told()
-        finish({2: take(hand_over, 2, second)})
+        finish({2: take(hand_off, 2, second)})
         assert second.taken == set()
     with TemporaryDirectory() as folder:
-        hand_over, told = HandOver.create(Workspace(Path(folder)), {}), Told()
-        spare = wait(hand_over, told)
+        hand_off, told = HandOff.create(Workspace(Path(folder)), {}), Told()
+        spare = wait(hand_off, told)
         for _ in range(2):
             next(spare)
-        finish({SPARE: spare, 1: take(hand_over, 1, told)})
+        finish({SPARE: spare, 1: take(hand_off, 1, told)})
         assert (told.accepted, told.taken) == ([1], {1})

@@ -22,8 +22,8 @@ MOST_BYTES = 4 * 2**20
 KEY = ["partition", "offset"]
 
 
-def file_of(number: int, size: int, lonely: int = 0) -> LiveFile:
-    return LiveFile(f"f{number}", size, 1, number, lonely_rows=lonely)
+def file_of(number: int, size: int, unmatched: int = 0) -> LiveFile:
+    return LiveFile(f"f{number}", size, 1, number, unmatched_rows=unmatched)
 
 
 @settings(deadline=None, max_examples=25)
@@ -51,9 +51,9 @@ def test_few_files_stay_and_each_byte_is_written_a_few_times(size: int, batches:
 
 
 def test_rows_without_an_account_stay_among_themselves() -> None:
-    live = [file_of(n, 1000, lonely=n % 2) for n in range(2 * FAN_IN)]
+    live = [file_of(n, 1000, unmatched=n % 2) for n in range(2 * FAN_IN)]
     groups = choose_merges(live, MOST_BYTES)
-    assert [{file.lonely_rows for file in group} for group in groups] == [{0}, {1}]
+    assert [{file.unmatched_rows for file in group} for group in groups] == [{0}, {1}]
     assert [len(group) for group in groups] == [FAN_IN, FAN_IN]
 
 

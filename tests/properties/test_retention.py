@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from switchyard.policies import Target
 from switchyard.swap import state_machine
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables.compaction import LiveFile, choose_files, count_overlaps, cut_into_groups
 from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
 
@@ -50,11 +50,11 @@ def test_no_file_goes_that_could_be_read_within_the_retention(
     log = [Stored(f"{number:020}.json", 1, at) for number, (at, _) in enumerate(versions)]
     first = version_at(log, NOW - HOUR)
     assert first is not None
-    pins = {number for number in pinned if number < len(versions)}
-    needed = {first, len(versions) - 1, *pins}
+    referenced = {number for number in pinned if number < len(versions)}
+    needed = {first, len(versions) - 1, *referenced}
     named = {path for number in needed for path in versions[number][1]}
     gone = {file.path for file in find_garbage(stored, named, NOW, HOUR, {})}
-    readable = [live for number, (_, live) in enumerate(versions) if number >= first or number in pins]
+    readable = [live for number, (_, live) in enumerate(versions) if number >= first or number in referenced]
     assert not gone & set().union(*readable)
 
 
@@ -115,7 +115,7 @@ def test_drafts_of_dead_writers_go_from_the_log() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Ledger, Standing]:
+def histories(draw: st.DrawFn) -> tuple[Ledger, StatusRow]:
     """Generations become active one after the other, in any order, also again; some are asked for and fail."""
     entries: list[Entry] = []
     at = ago(60 * 24 * 60)
@@ -141,19 +141,19 @@ def histories(draw: st.DrawFn) -> tuple[Ledger, Standing]:
                 add(Event.LINGERING, swap_id, before)
                 if draw(st.booleans()):
                     add(Event.RETIRED, swap_id, before)
-    return Ledger.of(entries), Standing(active, TARGET, at, flipped, flipped)
+    return Ledger.of(entries), StatusRow(active, TARGET, at, flipped, flipped)
 
 
 @settings(deadline=None)
 @given(histories(), st.integers(0, 70))
-def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger, Standing], days: int) -> None:
-    ledger, standing = history
+def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger, StatusRow], days: int) -> None:
+    ledger, status_row = history
     keep = timedelta(days=days)
     events = [(entry.event, entry.generation, entry.swapId, entry.at) for entry in ledger.entries]
     flips = [generation for event, generation, _, _ in events if event is Event.APPLIED]
     settled = {swap_id for event, _, swap_id, _ in events if event in state_machine.SETTLING}
     for generation in ledger.generations:
-        if not state_machine.may_remove(ledger, standing, generation, NOW, keep):
+        if not state_machine.may_remove(ledger, status_row, generation, NOW, keep):
             continue
         own = [event for event in events if event[1] == generation]
         assert generation in flips
@@ -164,9 +164,9 @@ def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger
         assert lives[-1][0] is Event.RETIRED
         assert lives[-1][3] <= NOW - keep
         removed = Ledger.of([*ledger.entries, Entry("s", Event.RETIRED, generation, TARGET, at=NOW)])
-        assert not state_machine.may_remove(removed, standing, generation, NOW, keep)
-        assert state_machine.find_resumable(removed, standing, TARGET) != generation
-        assert state_machine.previous_generation(removed, standing) != generation
+        assert not state_machine.may_remove(removed, status_row, generation, NOW, keep)
+        assert state_machine.find_resumable(removed, status_row, TARGET) != generation
+        assert state_machine.previous_generation(removed, status_row) != generation
 
 
 @st.composite

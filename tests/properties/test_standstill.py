@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from switchyard.health.checks import explain_standstill
 from switchyard.policies import Rules, Target
 from switchyard.swap import state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
-from tests.properties.memory_book import MemoryBook
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from tests.properties.memory_history import MemoryHistory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = Target("users", "accounts", "left")
@@ -62,7 +62,7 @@ def pending(draw: st.DrawFn) -> tuple[Ledger, dict[int, datetime]]:
     return Ledger.of(entries), seen
 
 
-ACTIVE = Standing(generation=1, target=TARGET, lastApplied=START, epoch=1, flipped=1)
+ACTIVE = StatusRow(generation=1, target=TARGET, lastApplied=START, epoch=1, flipped=1)
 
 
 def last_sign(ledger: Ledger, seen: dict[int, datetime]) -> datetime:
@@ -91,8 +91,8 @@ def test_a_swap_that_is_ready_or_has_nothing_to_fall_back_to_is_never_stuck(
 ) -> None:
     ledger, seen = found
     late = last_sign(ledger, seen) + timedelta(days=1)
-    assert state_machine.find_stuck(ledger, Standing(), late, rules, seen.get) is None
-    there = Standing(generation=2, target=TARGET, lastApplied=START, epoch=2, flipped=2)
+    assert state_machine.find_stuck(ledger, StatusRow(), late, rules, seen.get) is None
+    there = StatusRow(generation=2, target=TARGET, lastApplied=START, epoch=2, flipped=2)
     assert state_machine.find_stuck(ledger, there, late, rules, seen.get) is None
     ready = Ledger.of([*ledger.entries, Entry("second", Event.READY, 2, TARGET, at=late)])
     assert state_machine.find_stuck(ready, ACTIVE, late + timedelta(days=1), rules, seen.get) is None
@@ -106,12 +106,12 @@ def test_a_stuck_swap_fails_once_and_what_is_active_stays(
 ) -> None:
     ledger, seen = found
     now = last_sign(ledger, seen) + timedelta(days=1)
-    book = MemoryBook(lambda: now)
-    book.history, book.row = ledger, ACTIVE
-    stuck = state_machine.find_stuck(book.ledger(), book.standing(), now, rules, seen.get)
+    history = MemoryHistory(lambda: now)
+    history.kept, history.row = ledger, ACTIVE
+    stuck = state_machine.find_stuck(history.ledger(), history.status_row(), now, rules, seen.get)
     assert stuck is not None
-    outcome = transitions.give_up(book, stuck.swapId, "no progress", now)
+    outcome = transitions.give_up(history, stuck.swapId, "no progress", now)
     assert outcome is not None
     assert (outcome.event, outcome.detail) == (Event.FAILED, "no progress")
-    assert book.standing().generation == 1
-    assert state_machine.find_stuck(book.ledger(), book.standing(), now, rules, seen.get) is None
+    assert history.status_row().generation == 1
+    assert state_machine.find_stuck(history.ledger(), history.status_row(), now, rules, seen.get) is None

@@ -9,8 +9,8 @@ from functools import partial
 
 from switchyard.policies import Rules, Target
 from switchyard.swap import state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
-from tests.properties.memory_book import EarlyReader, Point
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from tests.properties.memory_history import EarlyReader, Point
 from tests.properties.world import (
     FOR_GOOD,
     INNER,
@@ -51,17 +51,17 @@ def make_ready(world: World, message: Fields) -> str:
     world.wait(6)
     swap_id = world.send(message)
     advance(world, 2)
-    assert state_machine.may_flip(world.book.history, world.book.row, swap_id, world.now, RULES)
+    assert state_machine.may_flip(world.history.kept, world.history.row, swap_id, world.now, RULES)
     return swap_id
 
 
 def outcome(world: World, swap_id: str) -> Event | None:
-    entry = world.book.history.outcomes.get(swap_id)
+    entry = world.history.kept.outcomes.get(swap_id)
     return None if entry is None else entry.event
 
 
 def events_of(world: World, generation: int) -> list[Event]:
-    return [entry.event for entry in world.book.history.entries if entry.generation == generation]
+    return [entry.event for entry in world.history.kept.entries if entry.generation == generation]
 
 
 def before_commit(*others: Callable[[], object]) -> dict[Pause, list[Callable[[], object]]]:
@@ -79,8 +79,8 @@ def test_of_a_burst_only_the_final_state_is_built() -> None:
     burst = [world.send(fields) for fields in (INNER, {"usersTopic": "users-2"}, {"accountsTopic": "users"})]
     advance(world)
     assert [outcome(world, swap_id) for swap_id in burst] == [Event.SUPERSEDED, Event.SUPERSEDED, Event.APPLIED]
-    assert world.book.row.target == Target("users-2", "users", "inner")
-    assert world.book.row.epoch == 2
+    assert world.history.row.target == Target("users-2", "users", "inner")
+    assert world.history.row.epoch == 2
     assert [generation for generation in (2, 3) if Event.STARTING in events_of(world, generation)] == []
     rest(world)
 
@@ -101,7 +101,7 @@ def test_a_request_before_the_decision_to_flip_supersedes() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     second = world.send(NATURAL)
-    assert not transitions.try_flip(world.book, first, world.now, RULES)
+    assert not transitions.try_flip(world.history, first, world.now, RULES)
     advance(world)
     assert [outcome(world, swap_id) for swap_id in (first, second)] == [Event.SUPERSEDED, Event.APPLIED]
     rest(world)
@@ -120,7 +120,7 @@ def test_a_flip_that_was_withdrawn_before_its_commit_does_not_happen() -> None:
 def test_a_withdrawn_request_does_not_flip_for_one_who_has_not_heard_of_the_newer_one() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
-    early = EarlyReader(world.book, world.book.history)
+    early = EarlyReader(world.history, world.history.kept)
     world.send(NATURAL)
     world.settle()
     assert not transitions.try_flip(early, first, world.now, RULES)
@@ -131,21 +131,21 @@ def test_what_was_given_up_does_not_flip_before_that_is_written() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.run("fail", 0, Plan(crash=(Point.AFTER, 1)))
-    assert (outcome(world, first), world.book.row.barred) == (None, 2)
+    assert (outcome(world, first), world.history.row.barred) == (None, 2)
     assert not world.flip(0)
     world.settle()
     assert outcome(world, first) is Event.FAILED
-    assert world.book.history.outcomes[first].detail == "its driver failed"
+    assert world.history.kept.outcomes[first].detail == "its driver failed"
     rest(world)
 
 
 def test_a_request_is_not_called_superseded_while_it_may_still_flip() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
-    early = EarlyReader(world.book, world.book.history)
+    early = EarlyReader(world.history, world.history.kept)
     # The bystander has looked for what to withdraw when the newer request comes, and goes on to write outcomes.
     world.interleave(world.settle, {(Point.READ, 2): [partial(world.send, NATURAL)]})
-    assert (outcome(world, first), world.book.row.barred) == (None, 0)
+    assert (outcome(world, first), world.history.row.barred) == (None, 0)
     assert transitions.try_flip(early, first, world.now, RULES)
     world.settle()
     assert outcome(world, first) is Event.APPLIED
@@ -157,10 +157,10 @@ def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.given_up.add(first)
-    world.book.change(lambda standing: state_machine.bar(standing, 2))
+    world.history.change(lambda status_row: state_machine.bar(status_row, 2))
     world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
-    assert (outcome(world, first), world.book.row.generation) == (Event.FAILED, 3)
-    assert [entry.generation for entry in world.book.history.lingering] == [1]
+    assert (outcome(world, first), world.history.row.generation) == (Event.FAILED, 3)
+    assert [entry.generation for entry in world.history.kept.lingering] == [1]
     rest(world)
 
 
@@ -172,8 +172,8 @@ def test_the_same_request_and_outcome_are_written_once() -> None:
         with unchanged(world):
             world.handle(first, INNER)
             for event in state_machine.SETTLING:
-                assert not transitions.note(world.book, Entry(first, event))
-            assert transitions.give_up(world.book, first, "again", world.now) == world.book.history.outcomes[first]
+                assert not transitions.note(world.history, Entry(first, event))
+            assert transitions.give_up(world.history, first, "again", world.now) == world.history.kept.outcomes[first]
         world.wait(200)
 
 
@@ -181,12 +181,12 @@ def test_a_withdrawal_that_comes_after_the_flip_does_not_happen() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
 
-    early = EarlyReader(world.book, world.book.history)
+    early = EarlyReader(world.history, world.history.kept)
     second = world.send(NATURAL)
     flip = partial(transitions.try_flip, early, first, world.now, RULES)
     world.interleave(world.settle, before_commit(flip))
     assert (outcome(world, first), outcome(world, second)) == (Event.APPLIED, None)
-    assert world.book.row.barred == 0
+    assert world.history.row.barred == 0
     rest(world)
     assert world.flipped == ["m-1", "m-2", "m-3"]
 
@@ -197,7 +197,7 @@ def test_a_deadline_that_passes_before_the_commit_of_a_flip_withdraws_it() -> No
     others = before_commit(partial(world.wait, 121), world.settle)
     assert not world.interleave(partial(world.flip, 0), others)
     assert outcome(world, first) is Event.FAILED
-    assert state_machine.desired(world.book.history, world.book.row) == Target("users", "accounts", "left")
+    assert state_machine.desired(world.history.kept, world.history.row) == Target("users", "accounts", "left")
     rest(world)
 
 
@@ -206,10 +206,10 @@ def test_a_flip_in_time_is_not_withdrawn_by_the_deadline() -> None:
     first = make_ready(world, INNER)
     in_time = world.now
     world.wait(121)
-    flip = partial(transitions.try_flip, world.book, first, in_time, RULES)
+    flip = partial(transitions.try_flip, world.history, first, in_time, RULES)
     world.interleave(world.settle, before_commit(flip))
     assert outcome(world, first) is Event.APPLIED
-    assert world.book.row.barred == 0
+    assert world.history.row.barred == 0
     rest(world)
 
 
@@ -241,7 +241,7 @@ def test_a_deadline_belongs_to_its_request() -> None:
 def test_a_request_with_a_longer_deadline_flips_after_the_usual_one() -> None:
     world = world_with(LEFT)
     patient = world.send({**INNER, "deadlineSeconds": 500})
-    asked = world.book.history.requests[-1]
+    asked = world.history.kept.requests[-1]
     assert asked.deadline == world.now + timedelta(seconds=500)
     advance(world, 2)
     world.wait(400)
@@ -267,34 +267,36 @@ def test_the_deadline_of_a_superseded_request_is_not_handed_on() -> None:
     world = world_with(LEFT)
     world.send({**INNER, "deadlineSeconds": 500})
     world.send(NATURAL)
-    assert world.book.history.requests[-1].deadline == world.now + RULES.ready_deadline
+    assert world.history.kept.requests[-1].deadline == world.now + RULES.ready_deadline
     rest(world)
 
 
 def test_the_first_generation_has_no_deadline_even_if_one_is_asked_for() -> None:
     world = World()
     world.send({**INNER, "deadlineSeconds": 1})
-    assert world.book.history.requests[-1].deadline is None
+    assert world.history.kept.requests[-1].deadline is None
 
 
 def test_an_undo_by_probation_has_the_usual_deadline() -> None:
     world = world_with(LEFT, {**INNER, "deadlineSeconds": 500})
     world.seen.clear()
     world.wait(31)
-    undone = transitions.undo_flip(world.book, 1, world.now, world.now - timedelta(seconds=60), RULES, world.seen.get)
+    undone = transitions.undo_flip(
+        world.history, 1, world.now, world.now - timedelta(seconds=60), RULES, world.seen.get
+    )
     assert undone is not None
     assert undone.deadline == world.now + RULES.ready_deadline
 
 
 def test_take_back_refreshes_what_is_active() -> None:
     world = world_with(LEFT)
-    row = world.book.row
+    row = world.history.row
     first = make_ready(world, INNER)
     back = world.send(LEFT)
     assert not world.flip(0)
     world.settle()
     assert (outcome(world, first), outcome(world, back)) == (Event.SUPERSEDED, Event.REFRESHED)
-    assert world.book.row == replace(row, lastApplied=world.now, barred=2)
+    assert world.history.row == replace(row, lastApplied=world.now, barred=2)
     rest(world)
     assert world.flipped == ["m-1"]
 
@@ -305,10 +307,10 @@ def test_take_back_that_comes_after_the_flip_flips_back_to_the_lingering_generat
     assert world.interleave(partial(world.flip, 0), before_commit(partial(world.send, LEFT)))
     advance(world)
     assert (outcome(world, first), outcome(world, "m-3")) == (Event.APPLIED, None)
-    assert world.book.history.is_lingering(1)
+    assert world.history.kept.is_lingering(1)
     world.wait(6)
     advance(world)
-    assert (outcome(world, "m-3"), world.book.row.generation) == (Event.APPLIED, 1)
+    assert (outcome(world, "m-3"), world.history.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 1
     rest(world)
 
@@ -319,14 +321,14 @@ def test_a_lingering_generation_undoes_the_flip_to_one_that_is_silent() -> None:
     for _ in range(10):
         world.wait(3)
         world.look(0)
-        assert world.book.row.generation == 2
+        assert world.history.row.generation == 2
     world.wait(1)
     world.look(0)
     advance(world, 2)
-    assert world.book.row.generation == 1
+    assert world.history.row.generation == 1
     world.settle()
     assert outcome(world, "undo-m-2") is Event.APPLIED
-    assert world.book.history.is_lingering(2)
+    assert world.history.kept.is_lingering(2)
     rest(world)
 
 
@@ -334,18 +336,18 @@ def test_a_successor_that_is_seen_at_work_is_not_undone() -> None:
     world = world_with(LEFT, INNER)
     world.wait(100)
     world.work(-1)
-    ledger, row = world.book.history, world.book.row
-    assert transitions.undo_flip(world.book, 1, world.now, world.now, RULES, world.seen.get) is None
-    assert (world.book.history, world.book.row) == (ledger, row)
+    ledger, row = world.history.kept, world.history.row
+    assert transitions.undo_flip(world.history, 1, world.now, world.now, RULES, world.seen.get) is None
+    assert (world.history.kept, world.history.row) == (ledger, row)
     rest(world)
 
 
 def test_rollback_of_a_lingering_generation_is_immediate() -> None:
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
-    assert state_machine.needs_run(world.book.history) is None
+    assert state_machine.needs_run(world.history.kept) is None
     advance(world, 3)
-    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
+    assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 1
     rest(world)
 
@@ -354,21 +356,21 @@ def test_rollback_needs_a_ready_of_its_own() -> None:
     """The generation was READY once, for the request that built it."""
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
-    assert not transitions.try_flip(world.book, swap_id, world.now, RULES)
+    assert not transitions.try_flip(world.history, swap_id, world.now, RULES)
     world.ready(0)
-    assert transitions.try_flip(world.book, swap_id, world.now, RULES)
+    assert transitions.try_flip(world.history, swap_id, world.now, RULES)
 
 
 def test_rollback_of_a_retired_generation_needs_a_new_driver() -> None:
     world = world_with(LEFT, INNER)
     rest(world)
-    assert world.book.history.is_retired(1)
+    assert world.history.kept.is_retired(1)
     swap_id = world.rollback()
-    wanted = state_machine.needs_run(world.book.history)
+    wanted = state_machine.needs_run(world.history.kept)
     assert wanted is not None
-    assert state_machine.run_id_of(world.book.history, wanted) == "generation-1.2"
+    assert state_machine.run_id_of(world.history.kept, wanted) == "generation-1.2"
     advance(world)
-    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
+    assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 2
     rest(world)
 
@@ -380,7 +382,7 @@ def test_a_rollback_that_comes_before_the_end_of_a_generation_keeps_it() -> None
     world.interleave(partial(world.look, 0), before_commit(world.rollback))
     assert Event.RETIRED not in events_of(world, 1)
     advance(world)
-    assert world.book.row.generation == 1
+    assert world.history.row.generation == 1
     rest(world)
 
 
@@ -391,10 +393,10 @@ def test_a_rollback_that_comes_after_the_end_of_a_generation_resumes_it() -> Non
     # The rollback has decided on a history in which the generation lingers.
     world.interleave(world.rollback, before_commit(partial(world.look, 0)))
     assert events_of(world, 1)[-2:] == [Event.RETIRED, Event.REQUESTED]
-    assert state_machine.needs_run(world.book.history) is not None
+    assert state_machine.needs_run(world.history.kept) is not None
     assert 1 not in world.drivers
     advance(world)
-    assert world.book.row.generation == 1
+    assert world.history.row.generation == 1
     rest(world)
 
 
@@ -405,7 +407,7 @@ def test_more_than_may_linger_retire_at_once() -> None:
         advance(world)
         world.wait(5)
         advance(world)
-    ledger = world.book.history
+    ledger = world.history.kept
     assert [entry.generation for entry in ledger.lingering] == [1, 2, 3]
     early = ledger.lingering[0].at
     assert state_machine.linger_end(ledger, 1, RULES) == early
@@ -424,7 +426,7 @@ def pass_time(world: World, seconds: int, silent: int | None = None) -> None:
 
 
 def lingering(world: World) -> list[int | None]:
-    return [entry.generation for entry in world.book.history.lingering]
+    return [entry.generation for entry in world.history.kept.lingering]
 
 
 def test_more_are_kept_than_may_linger_each_for_its_own_time() -> None:
@@ -433,8 +435,8 @@ def test_more_are_kept_than_may_linger_each_for_its_own_time() -> None:
     assert (lingering(world), set(world.drivers)) == ([1, 2, 3], {1, 2, 3, 4})
     pass_time(world, 10)
     assert lingering(world) == [2, 3]
-    ends = [state_machine.linger_end(world.book.history, generation, KEEPING) for generation in (1, 2)]
-    assert ends == [None, world.book.history.lingering[0].at + timedelta(seconds=60)]
+    ends = [state_machine.linger_end(world.history.kept, generation, KEEPING) for generation in (1, 2)]
+    assert ends == [None, world.history.kept.lingering[0].at + timedelta(seconds=60)]
     rest(world)
 
 
@@ -444,7 +446,7 @@ def test_a_kept_generation_is_taken_back_by_the_driver_that_runs() -> None:
     before = world.drivers[1]
     swap_id = world.rollback()
     advance(world)
-    assert (outcome(world, swap_id), world.book.row.generation, lingering(world)) == (Event.APPLIED, 1, [2])
+    assert (outcome(world, swap_id), world.history.row.generation, lingering(world)) == (Event.APPLIED, 1, [2])
     assert world.drivers[1] is before
     rest(world)
 
@@ -489,7 +491,7 @@ def test_a_kept_generation_undoes_only_the_flip_to_one_that_was_never_proven() -
         world = world_with(LEFT, INNER, rules=FOR_GOOD)
         pass_time(world, proven)
         pass_time(world, 60, silent=2)
-        assert ("undo-m-2" in world.book.history.outcomes or bool(world.book.history.open_requests)) is is_undone
+        assert ("undo-m-2" in world.history.kept.outcomes or bool(world.history.kept.open_requests)) is is_undone
         rest(world)
 
 
@@ -505,7 +507,7 @@ def test_a_replaced_snapshot_is_not_kept() -> None:
     assert lingering(world) == [1]
     world.rollback()
     advance(world)
-    assert (world.book.row.generation, lingering(world)) == (1, [2])
+    assert (world.history.row.generation, lingering(world)) == (1, [2])
     pass_time(world, 30)
     assert lingering(world) == []
     rest(world)
@@ -515,7 +517,7 @@ def test_an_actor_that_crashes_after_the_flip_leaves_the_outcome_to_others() -> 
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.run("flip", 0, Plan(crash=(Point.AFTER, 1)))
-    assert (world.book.row.generation, outcome(world, first)) == (2, None)
+    assert (world.history.row.generation, outcome(world, first)) == (2, None)
     world.settle()
     assert outcome(world, first) is Event.APPLIED
     rest(world)
@@ -523,15 +525,16 @@ def test_an_actor_that_crashes_after_the_flip_leaves_the_outcome_to_others() -> 
 
 def test_a_build_that_fails_leaves_the_active_generation_alone() -> None:
     world = world_with(LEFT)
-    row = world.book.row
+    row = world.history.row
     first = make_ready(world, INNER)
     world.fail()
     assert outcome(world, first) is Event.FAILED
-    assert world.book.row == replace(row, barred=2)
+    assert world.history.row == replace(row, barred=2)
     world.close()
     assert events_of(world, 2)[-1] is Event.RETIRED
     assert (
-        state_machine.find_resumable(world.book.history, world.book.row, Target("users", "accounts", "inner")) is None
+        state_machine.find_resumable(world.history.kept, world.history.row, Target("users", "accounts", "inner"))
+        is None
     )
     rest(world)
 
@@ -548,7 +551,7 @@ def test_no_old_timer_ends_a_generation_that_lingers_anew() -> None:
         world.wait(6)
         world.send(NATURAL)
         advance(world)
-        assert world.book.history.is_lingering(1)
+        assert world.history.kept.is_lingering(1)
 
     # The reads of the driver's look: history and row for its decision, then the row for its commit.
     world.interleave(partial(world.look, 0), {(Point.READ, 3): [comes_back_and_lingers_again]})
@@ -562,13 +565,13 @@ def test_the_old_driver_of_a_resumed_generation_cannot_bring_it_back() -> None:
         world.wait(3)
         world.work(0)
         world.retire_silent()
-    assert world.book.history.is_retired(1)
+    assert world.history.kept.is_retired(1)
     swap_id = world.rollback()
-    assert state_machine.needs_run(world.book.history) is not None
-    wanted = world.book.history.request_of(1)
+    assert state_machine.needs_run(world.history.kept) is not None
+    wanted = world.history.kept.request_of(1)
     assert wanted is not None
-    transitions.note(world.book, wanted.entry(Event.READY))
-    ledger, row = world.book.history, world.book.row
+    transitions.note(world.history, wanted.entry(Event.READY))
+    ledger, row = world.history.kept, world.history.row
     assert not state_machine.may_flip(ledger, row, swap_id, world.now, RULES)
 
 
@@ -586,7 +589,7 @@ def test_an_undo_that_was_superseded_by_a_failure_is_asked_for_again() -> None:
     world.wait(31)
     world.look(0)
     advance(world, 3)
-    assert world.book.row.generation == 1
+    assert world.history.row.generation == 1
 
 
 def make_snapshot(world: World) -> int:
@@ -595,7 +598,7 @@ def make_snapshot(world: World) -> int:
     for _ in range(2):
         world.build()
     world.close()
-    return next(build.generation for build in world.book.history.builds.values() if build.swapId == swap_id)
+    return next(build.generation for build in world.history.kept.builds.values() if build.swapId == swap_id)
 
 
 def publish(world: World, generation: int) -> str:
@@ -613,7 +616,7 @@ def world_with_snapshot() -> tuple[World, int]:
     publish(world, snapshot)
     advance(world)
     rest(world)
-    assert world.book.row.generation == snapshot
+    assert world.history.row.generation == snapshot
     return world, snapshot
 
 
@@ -633,7 +636,7 @@ def test_a_build_neither_withdraws_a_swap_nor_is_withdrawn_by_one_nor_by_time() 
     world.build()
     world.build()
     assert outcome(world, build) is Event.PLANNED
-    assert world.book.row.generation == 4
+    assert world.history.row.generation == 4
     rest(world)
     assert events_of(world, 3) == [Event.REQUESTED, Event.STARTING, Event.PLANNED, Event.RETIRED]
 
@@ -643,37 +646,37 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
     snapshot = make_snapshot(world)
     world.wait(6)
     swap_id = publish(world, snapshot)
-    assert state_machine.needs_run(world.book.history) is None
+    assert state_machine.needs_run(world.history.kept) is None
     world.flip_snapshot()
     world.settle()
-    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, snapshot)
-    assert Event.STARTING not in [e.event for e in world.book.history.entries if e.swapId == swap_id]
+    assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, snapshot)
+    assert Event.STARTING not in [e.event for e in world.history.kept.entries if e.swapId == swap_id]
     world.wait(40)
     kept = replace(RULES, linger=timedelta(minutes=15))
-    ledger, row = world.book.history, world.book.row
+    ledger, row = world.history.kept, world.history.row
     assert not state_machine.should_undo(ledger, row, 1, world.now, row.lastApplied or world.now, kept, world.seen.get)
     world.look(0)
-    assert world.book.history.is_retired(1), "it does not wait for a sign of life"
+    assert world.history.kept.is_retired(1), "it does not wait for a sign of life"
     rest(world)
 
 
 def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back_at_once() -> None:
     world, snapshot = world_with_snapshot()
     back = world.rollback()
-    wanted = state_machine.needs_run(world.book.history)
+    wanted = state_machine.needs_run(world.history.kept)
     assert wanted is not None
     assert wanted.generation == 1
     advance(world)
-    assert (outcome(world, back), world.book.row.generation) == (Event.APPLIED, 1)
+    assert (outcome(world, back), world.history.row.generation) == (Event.APPLIED, 1)
     world.wait(9)
     world.work(-1)
     world.retire_silent()
-    assert world.book.history.is_retired(snapshot)
+    assert world.history.kept.is_retired(snapshot)
     again = world.rollback()
-    assert state_machine.needs_run(world.book.history) is None
+    assert state_machine.needs_run(world.history.kept) is None
     world.flip_snapshot()
     world.settle()
-    assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, snapshot)
+    assert (outcome(world, again), world.history.row.generation) == (Event.APPLIED, snapshot)
     rest(world)
 
 
@@ -681,14 +684,14 @@ def test_resume_means_the_stream_and_never_a_snapshot_of_the_same_topics() -> No
     world, _ = world_with_snapshot()
     swap_id = world.send(RESUME_LEFT)
     advance(world)
-    assert (outcome(world, swap_id), world.book.row.generation) == (Event.APPLIED, 1)
+    assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, 1)
     world.wait(6)
     world.send(INNER)
     advance(world)
     rest(world)
     again = world.send(RESUME_LEFT)
     advance(world)
-    assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, 1), "not the newer snapshot"
+    assert (outcome(world, again), world.history.row.generation) == (Event.APPLIED, 1), "not the newer snapshot"
     rest(world)
 
 
@@ -702,11 +705,11 @@ def test_a_publication_that_a_newer_request_supersedes_keeps_the_snapshot_for_an
     world.settle()
     assert outcome(world, first) is Event.SUPERSEDED
     rest(world)
-    assert world.book.history.is_built(snapshot)
+    assert world.history.kept.is_built(snapshot)
     again = publish(world, snapshot)
     world.wait(6)
     advance(world)
-    assert (outcome(world, again), world.book.row.generation) == (Event.APPLIED, snapshot)
+    assert (outcome(world, again), world.history.row.generation) == (Event.APPLIED, snapshot)
     rest(world)
 
 
@@ -716,10 +719,10 @@ def test_what_is_not_built_cannot_be_published() -> None:
     assert outcome(world, publish(world, 2)) is Event.REJECTED
     world.build()
     world.broken.add(build)
-    transitions.note(world.book, world.book.history.builds[2].entry(Event.FAILED))
+    transitions.note(world.history, world.history.kept.builds[2].entry(Event.FAILED))
     world.close()
     assert outcome(world, publish(world, 2)) is Event.REJECTED
-    assert world.book.history.is_retired(2)
+    assert world.history.kept.is_retired(2)
     rest(world)
 
 
@@ -727,6 +730,6 @@ def test_what_is_not_built_does_not_flip_even_if_it_was_asked_for() -> None:
     target = Target("users", "accounts", "left")
     asked = [("backfill-a", Event.REQUESTED), ("publish-a", Event.REQUESTED), ("publish-a", Event.READY)]
     entries = [Entry(swap_id, event, 1, target, "earliest") for swap_id, event in asked]
-    assert not state_machine.may_flip(Ledger(tuple(entries)), Standing(), "publish-a", NOW, RULES)
+    assert not state_machine.may_flip(Ledger(tuple(entries)), StatusRow(), "publish-a", NOW, RULES)
     built = [*entries, Entry("backfill-a", Event.PLANNED, 1, target, "earliest")]
-    assert state_machine.may_flip(Ledger(tuple(built)), Standing(), "publish-a", NOW, RULES)
+    assert state_machine.may_flip(Ledger(tuple(built)), StatusRow(), "publish-a", NOW, RULES)

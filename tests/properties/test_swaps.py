@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from switchyard.policies import Rules
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.state_machine import Entry, Event
-from tests.properties.memory_book import Point
+from tests.properties.memory_history import Point
 from tests.properties.world import (
     FOR_GOOD,
     INNER,
@@ -114,15 +114,15 @@ class SwapMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 200))
     def replay(self, number: int) -> None:
         """An entry's cause comes again: a message, a rollback, a driver's note, or a late word on what is settled."""
-        world, book = self.world, self.world.book
-        noted = [e for e in book.history.entries if e.event not in (Event.LINGERING, Event.RETIRED)]
+        world, history = self.world, self.world.history
+        noted = [e for e in history.kept.entries if e.event not in (Event.LINGERING, Event.RETIRED)]
         if not noted:
             return
         entry = pick(noted, number)
-        self.tried = len(book.history.entries)
+        self.tried = len(history.kept.entries)
         with unchanged(world):
             if entry.event is not Event.REQUESTED:
-                assert not transitions.note(book, entry)
+                assert not transitions.note(history, entry)
             for swap_id, fields in world.sent:
                 if swap_id == entry.swapId:
                     world.handle(swap_id, fields)
@@ -132,35 +132,37 @@ class SwapMachine(RuleBasedStateMachine):
                 world.order(entry.swapId)
             if entry.swapId in world.publications and entry.generation is not None:
                 world.publish_one(entry.swapId, entry.generation)
-            if entry.swapId in book.history.outcomes:
-                assert not transitions.try_flip(book, entry.swapId, world.now, world.rules)
-                assert not any(transitions.note(book, Entry(entry.swapId, event)) for event in state_machine.SETTLING)
-                transitions.give_up(book, entry.swapId, "too late", world.now)
+            if entry.swapId in history.kept.outcomes:
+                assert not transitions.try_flip(history, entry.swapId, world.now, world.rules)
+                assert not any(
+                    transitions.note(history, Entry(entry.swapId, event)) for event in state_machine.SETTLING
+                )
+                transitions.give_up(history, entry.swapId, "too late", world.now)
 
     @precondition(lambda self: self.tried < len(self.entries))
     @rule(number=st.integers(0, 50))
     def message_without_effect(self, number: int) -> None:
         """One that is rejected or planned leaves one line and touches neither the row nor any request."""
-        book = self.world.book
-        before, row = book.history, book.row
+        history = self.world.history
+        before, row = history.kept, history.row
         fields, event = pick(WITHOUT_EFFECT, number)
         swap_id = self.world.send(fields)
-        assert book.history.outcomes[swap_id].event is event
-        assert book.history.entries[:-1] == before.entries
-        assert (book.history.requests, book.row) == (before.requests, row)
-        self.tried = len(book.history.entries)
+        assert history.kept.outcomes[swap_id].event is event
+        assert history.kept.entries[:-1] == before.entries
+        assert (history.kept.requests, history.row) == (before.requests, row)
+        self.tried = len(history.kept.entries)
 
     @rule(number=NUMBERS)
     def backfill_beside_everything(self, number: int) -> None:
         """From its order to its end a build touches neither the row nor any request, whatever is under way."""
         world = self.world
-        before, row = world.book.history, world.book.row
+        before, row = world.history.kept, world.history.row
         swap_id = world.backfill()
         for _ in range(2):
             world.build(len(before.builds) + number)
-        assert (world.book.history.requests, world.book.row) == (before.requests, row)
-        assert world.book.history.building == before.building
-        assert swap_id in world.book.history._events
+        assert (world.history.kept.requests, world.history.row) == (before.requests, row)
+        assert world.history.kept.building == before.building
+        assert swap_id in world.history.kept._events
 
     @rule(number=NUMBERS, plan=PLANS)
     def published_snapshot(self, number: int, plan: Plan) -> None:
@@ -172,7 +174,7 @@ class SwapMachine(RuleBasedStateMachine):
 
     @invariant()
     def keeps_its_word(self) -> None:
-        entries = self.world.book.history.entries
+        entries = self.world.history.kept.entries
         assert entries[: len(self.entries)] == self.entries
         self.entries = entries
         self.world.check_always()

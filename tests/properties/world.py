@@ -1,4 +1,4 @@
-"""Everybody who takes part in swaps, each step as the real actor takes it, on a book in memory.
+"""Everybody who takes part in swaps, each step as the real actor takes it, on a history in memory.
 
 The watchers see every commit and know the promises on their own: they ask the history, never the functions under test.
 """
@@ -15,8 +15,8 @@ from typing import TypeVar
 from switchyard.errors import InputError
 from switchyard.policies import Rules, Target
 from switchyard.swap import control, state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event, Ledger, Request, Standing
-from tests.properties.memory_book import Crash, EarlyReader, MemoryBook, Point, RowChange
+from switchyard.swap.state_machine import Entry, Event, Ledger, Request, StatusRow
+from tests.properties.memory_history import Crash, EarlyReader, MemoryHistory, Point, RowChange
 
 T = TypeVar("T")
 RULES = Rules()
@@ -98,7 +98,7 @@ class World:
     """The generation that a person is retiring."""
 
     def __post_init__(self) -> None:
-        self.book = MemoryBook(lambda: self.now, self.pause, self.watch_entries, self.watch_row)
+        self.history = MemoryHistory(lambda: self.now, self.pause, self.watch_entries, self.watch_row)
         self._others: dict[Pause, list[Callable[[], object]]] = {}
         self._pauses: dict[Point, int] = {}
 
@@ -151,33 +151,33 @@ class World:
     def handle(self, swap_id: str, fields: Fields) -> None:
         message = control.parse_message(json.dumps(fields).encode())
 
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            desired = state_machine.desired(ledger, standing)
+        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+            desired = state_machine.desired(ledger, status_row)
             decision = control.decide(
                 message,
                 desired=desired,
-                active=standing.target,
+                active=status_row.target,
                 policy=POLICY,
                 topics=TOPICS,
-                is_snapshot=state_machine.desires_snapshot(ledger, standing),
+                is_snapshot=state_machine.desires_snapshot(ledger, status_row),
             )
             if decision.is_dry:
                 raise Settled(Event.PLANNED)
             if decision.kind is control.Kind.REFRESH:
                 raise Settled(Event.REFRESHED)
-            return generation_for(decision, ledger, standing), decision.target, decision.start
+            return generation_for(decision, ledger, status_row), decision.target, decision.start
 
         given = message.deadlineSeconds
         try:
             self.request(swap_id, choose, None if given is None else timedelta(seconds=given))
         except InputError as error:
-            transitions.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
+            transitions.note(self.history, Entry(swap_id, Event.REJECTED, detail=str(error)))
         except Settled as settled:
-            is_written = transitions.note(self.book, Entry(swap_id, settled.event))
+            is_written = transitions.note(self.history, Entry(swap_id, settled.event))
             if is_written and settled.event is Event.REFRESHED:
-                transitions.refresh(self.book, self.now)
+                transitions.refresh(self.history, self.now)
         except transitions.Retry:
-            assert swap_id in self.book.history.outcomes
+            assert swap_id in self.history.kept.outcomes
 
     def rollback(self, number: int = 0) -> str:
         swap_id = f"{state_machine.ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
@@ -186,8 +186,8 @@ class World:
         return swap_id
 
     def roll_back(self, swap_id: str) -> None:
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
-            generation = state_machine.previous_generation(ledger, standing)
+        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+            generation = state_machine.previous_generation(ledger, status_row)
             if generation is None:
                 raise InputError("there is no previous generation")
             return generation, ledger.requests_of(generation)[0].target, "resume"
@@ -203,9 +203,9 @@ class World:
 
     def order(self, swap_id: str) -> None:
         transitions.order_build(
-            self.book,
+            self.history,
             swap_id,
-            choose=lambda ledger, standing: POLICY.defaults,
+            choose=lambda ledger, status_row: POLICY.defaults,
             start="earliest",
             requested_by="test",
             detail="",
@@ -213,53 +213,53 @@ class World:
 
     def publish(self, number: int = 0) -> None:
         """Asks for one of the snapshots, finished or not."""
-        snapshots = sorted(snapshots_in(self.book.ledger().entries))
+        snapshots = sorted(snapshots_in(self.history.ledger().entries))
         if snapshots:
             swap_id = f"{state_machine.PUBLISH_PREFIX}{len(self.publications) + 1}"
             self.publications.append(swap_id)
             self.publish_one(swap_id, pick(snapshots, number))
 
     def publish_one(self, swap_id: str, snapshot: int) -> None:
-        def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
             if not ledger.is_built(snapshot):
                 raise InputError("it is not finished")
             return snapshot, POLICY.defaults, "resume"
 
         self.request_or_reject(swap_id, choose)
 
-    def request_or_reject(self, swap_id: str, choose: Callable[[Ledger, Standing], tuple[int, Target, str]]) -> None:
+    def request_or_reject(self, swap_id: str, choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]]) -> None:
         try:
             self.request(swap_id, choose)
         except InputError as error:
-            transitions.note(self.book, Entry(swap_id, Event.REJECTED, detail=str(error)))
+            transitions.note(self.history, Entry(swap_id, Event.REJECTED, detail=str(error)))
         except transitions.Retry:
-            assert swap_id in self.book.history.outcomes
+            assert swap_id in self.history.kept.outcomes
 
     def request(
         self,
         swap_id: str,
-        choose: Callable[[Ledger, Standing], tuple[int, Target, str]],
+        choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]],
         within: timedelta | None = None,
     ) -> Request:
         return transitions.request(
-            self.book, swap_id, choose=choose, requested_by="test", now=self.now, rules=self.rules, within=within
+            self.history, swap_id, choose=choose, requested_by="test", now=self.now, rules=self.rules, within=within
         )
 
     # Drivers and who starts them
 
     def start(self, number: int = 0) -> None:
         """The control DAG triggers the run, and its task starts the driver; a newer one fences the older one out."""
-        wanted = state_machine.needs_run(self.book.ledger())
-        assert wanted is None or wanted.generation not in snapshots_in(self.book.history.entries)
-        if wanted is not None and transitions.note(self.book, wanted.entry(Event.STARTING)):
+        wanted = state_machine.needs_run(self.history.ledger())
+        assert wanted is None or wanted.generation not in snapshots_in(self.history.kept.entries)
+        if wanted is not None and transitions.note(self.history, wanted.entry(Event.STARTING)):
             self.drivers[wanted.generation] = Driver(wanted.generation, wanted.swapId, self.now)
 
     def restart(self, number: int = 0) -> None:
         """Airflow tries a task again whose driver is dead."""
-        ledger, standing = self.book.ledger(), self.book.standing()
+        ledger, status_row = self.history.ledger(), self.history.status_row()
         wanted = [entry.generation for entry in ledger.lingering if entry.generation is not None]
-        if standing.generation is not None:
-            wanted.append(standing.generation)
+        if status_row.generation is not None:
+            wanted.append(status_row.generation)
         if ledger.building and ledger.has(ledger.building.swapId, Event.STARTING):
             wanted.append(ledger.building.generation)
         snapshots = snapshots_in(ledger.entries)
@@ -279,32 +279,32 @@ class World:
 
     def ready(self, number: int) -> None:
         for driver in self.one_driver(number):
-            ledger = self.book.ledger()
+            ledger = self.history.ledger()
             wanted = ledger.request_of(driver.generation)
             if wanted is not None and ledger.is_open(wanted) and not must_stop(ledger, driver):
-                transitions.note(self.book, wanted.entry(Event.READY))
+                transitions.note(self.history, wanted.entry(Event.READY))
 
     def flip(self, number: int) -> bool:
         """Usually of the newest request; of any, because nobody may rely on who asks."""
-        requests = self.book.ledger().requests
+        requests = self.history.ledger().requests
         older = number // 8
         return bool(requests) and transitions.try_flip(
-            self.book, pick(requests, -1 - older).swapId, self.now, self.rules
+            self.history, pick(requests, -1 - older).swapId, self.now, self.rules
         )
 
     def late_flip(self, number: int) -> None:
         """By one who read the row and then the history, and comes to commit now: the row is still the same."""
-        entries = self.book.history.entries
+        entries = self.history.kept.entries
         read = entries[: max(self.row_since, len(entries) - number // 3)]
         if requested(read):
-            early = EarlyReader(self.book, Ledger(read))
+            early = EarlyReader(self.history, Ledger(read))
             transitions.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
 
     def advance(self, number: int = 0) -> None:
         """The next step towards the flip, whoever has to take it."""
-        ledger = self.book.history
+        ledger = self.history.kept
         wanted = ledger.building
-        if wanted is None or state_machine.number_to_bar(ledger, self.book.row, self.now):
+        if wanted is None or state_machine.number_to_bar(ledger, self.history.row, self.now):
             self.settle()
         elif state_machine.needs_run(ledger):
             self.start()
@@ -319,17 +319,17 @@ class World:
         """What a driver does between batches when it is not the active one."""
         for driver in self.one_driver(number):
             generation = driver.generation
-            ledger, standing = self.book.ledger(), self.book.standing()
+            ledger, status_row = self.history.ledger(), self.history.status_row()
             if must_stop(ledger, driver):
                 self.drivers.pop(generation, None)
-            elif state_machine.should_retire(ledger, standing, generation, self.now, self.rules, self.seen.get):
+            elif state_machine.should_retire(ledger, status_row, generation, self.now, self.rules, self.seen.get):
                 if transitions.try_retire(
-                    self.book, generation, "its time is over", self.now, self.rules, self.seen.get
+                    self.history, generation, "its time is over", self.now, self.rules, self.seen.get
                 ):
                     self.drivers.pop(generation, None)
             else:
                 since = driver.watched_since
-                transitions.undo_flip(self.book, generation, self.now, since, self.rules, self.seen.get)
+                transitions.undo_flip(self.history, generation, self.now, since, self.rules, self.seen.get)
 
     def die(self, number: int) -> None:
         if self.drivers:
@@ -337,15 +337,15 @@ class World:
 
     def fail(self, number: int = 0) -> None:
         """What builds cannot go on: its task gives the request up."""
-        wanted = self.book.ledger().building
-        if wanted is not None and wanted.generation != self.book.standing().generation:
+        wanted = self.history.ledger().building
+        if wanted is not None and wanted.generation != self.history.status_row().generation:
             self.given_up.add(wanted.swapId)
             self.drivers.pop(wanted.generation, None)
-            transitions.give_up(self.book, wanted.swapId, "its driver failed", self.now)
+            transitions.give_up(self.history, wanted.swapId, "its driver failed", self.now)
 
     def retire_by_hand(self, number: int) -> None:
         """A person names any generation; what cannot be retired is refused."""
-        generations = self.book.ledger().generations
+        generations = self.history.ledger().generations
         if generations:
             self.retire_one(pick(generations, number))
 
@@ -353,22 +353,22 @@ class World:
         # Another person may do the same in between.
         interrupted, self.by_hand = self.by_hand, generation
         try:
-            return transitions.retire_by_hand(self.book, generation, "by hand")
+            return transitions.retire_by_hand(self.history, generation, "by hand")
         finally:
             self.by_hand = interrupted
 
     def build(self, number: int = 0) -> None:
         """One step of the job of a build that is under way: it starts, and then has written all or cannot."""
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         under_way = [build for build in ledger.builds.values() if ledger.is_open(build)]
         if not under_way:
             return
         build = pick(under_way, number)
-        if transitions.note(self.book, build.entry(Event.STARTING)):
+        if transitions.note(self.history, build.entry(Event.STARTING)):
             return
         ended, event = (self.broken, Event.FAILED) if number % 4 == 3 else (self.finished, Event.PLANNED)
         ended.add(build.swapId)
-        transitions.note(self.book, build.entry(event))
+        transitions.note(self.history, build.entry(event))
 
     def one_driver(self, number: int) -> Iterator[Driver]:
         if self.drivers:
@@ -377,21 +377,21 @@ class World:
     # Bystanders: any process that comes by
 
     def settle(self, number: int = 0) -> None:
-        transitions.settle_due(self.book, self.now)
+        transitions.settle_due(self.history, self.now)
 
     def flip_snapshot(self, number: int = 0) -> None:
-        transitions.flip_snapshot(self.book, self.now, self.rules)
+        transitions.flip_snapshot(self.history, self.now, self.rules)
 
     def retire_silent(self, number: int = 0) -> None:
-        ledger, standing = self.book.ledger(), self.book.standing()
-        for generation in state_machine.silent_lingerers(ledger, standing, self.now, self.rules, self.seen.get):
-            transitions.try_retire(self.book, generation, "it was not heard of", self.now, self.rules, self.seen.get)
+        ledger, status_row = self.history.ledger(), self.history.status_row()
+        for generation in state_machine.silent_lingerers(ledger, status_row, self.now, self.rules, self.seen.get):
+            transitions.try_retire(self.history, generation, "it was not heard of", self.now, self.rules, self.seen.get)
 
     def close(self, number: int = 0) -> None:
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         for generation in ledger.generations:
             if state_machine.is_abandoned(ledger, generation):
-                transitions.close_abandoned(self.book, generation, "removed")
+                transitions.close_abandoned(self.history, generation, "removed")
 
     def tick(self, number: int) -> None:
         self.now += timedelta(seconds=SECONDS[number % len(SECONDS)])
@@ -418,21 +418,21 @@ class World:
         assert entry.swapId not in {e.swapId for e in entries}
         assert entry.generation is not None
         known = {e.generation for e in entries if e.event is Event.REQUESTED}
-        was_active = {e.generation for e in entries if e.event is Event.APPLIED} | {self.book.row.generation}
+        was_active = {e.generation for e in entries if e.event is Event.APPLIED} | {self.history.row.generation}
         if is_build(entry):
             assert entry.generation == len(known) + 1
             assert entry.deadline is None
             return
         assert entry.generation in was_active | built_in(entries) or entry.generation == len(known) + 1
         if entry.swapId.startswith(state_machine.UNDO_PREFIX):
-            assert self.book.row.generation not in snapshots_in(entries)
+            assert self.history.row.generation not in snapshots_in(entries)
             assert state_machine.first_swap_id(entry.swapId) == state_machine.UNDO_PREFIX + self.flipped[-1]
             assert not open_ids(entries)
             self.check_undone(entries, entry)
 
     def check_undone(self, entries: list[Entry], entry: Entry) -> None:
         """A kept generation does not undo a flip to one that has worked for longer than others linger."""
-        life, alive_at = life_of(entries, entry.generation), self.seen.get(self.book.row.generation or 0)
+        life, alive_at = life_of(entries, entry.generation), self.seen.get(self.history.row.generation or 0)
         assert life is not None
         assert not self.rules.is_keeping or alive_at is None or alive_at < life.at + self.rules.linger
 
@@ -440,7 +440,7 @@ class World:
         """One for every flip, in the order of the flips."""
         assert [e.swapId for e in entries if e.event is Event.APPLIED] == self.flipped[:-1]
         assert entry.swapId == self.flipped[-1]
-        assert entry.generation == self.book.row.generation
+        assert entry.generation == self.history.row.generation
 
     def check_superseded(self, entries: list[Entry], entry: Entry) -> None:
         assert entry.swapId not in self.flipped
@@ -450,7 +450,7 @@ class World:
         """Only for a reason of its own: its deadline, or its driver."""
         assert entry.swapId not in self.flipped
         (own,) = [e for e in entries if e.swapId == entry.swapId and e.event is Event.REQUESTED]
-        assert entry.generation != self.book.row.generation
+        assert entry.generation != self.history.row.generation
         if is_build(entry):
             assert entry.swapId in self.broken
             return
@@ -465,18 +465,18 @@ class World:
 
     def check_refreshed(self, entries: list[Entry], entry: Entry) -> None:
         if entry.generation is not None:
-            assert entry.generation == self.book.row.generation
+            assert entry.generation == self.history.row.generation
             assert entry.swapId not in self.flipped
 
     def check_lingering(self, entries: list[Entry], entry: Entry) -> None:
         life = life_of(entries, entry.generation)
         assert life is not None
         assert (life.event, life.swapId) == (Event.APPLIED, entry.swapId)
-        assert self.book.row.generation != entry.generation
+        assert self.history.row.generation != entry.generation
 
     def check_retired(self, entries: list[Entry], entry: Entry) -> None:
         """Replaced and not wanted, and its time is over or a person ends it; or a build that ended before its flip."""
-        assert self.book.row.generation != entry.generation
+        assert self.history.row.generation != entry.generation
         asked = [e for e in commands(entries) if e.generation == entry.generation]
         assert asked[-1].swapId in {e.swapId for e in entries if e.event in state_machine.SETTLING}
         life = life_of(entries, entry.generation)
@@ -500,7 +500,7 @@ class World:
 
     def watch_row(self, change: RowChange) -> None:
         before, after = change.before, change.after
-        self.row_since = len(self.book.history.entries)
+        self.row_since = len(self.history.kept.entries)
         if after.flipped != before.flipped:
             assert change.read is not None
             self.check_flip(before, after, list(change.read.entries))
@@ -510,7 +510,7 @@ class World:
         else:
             assert after == replace(before, lastApplied=after.lastApplied)
 
-    def check_flip(self, before: Standing, after: Standing, read: list[Entry]) -> None:
+    def check_flip(self, before: StatusRow, after: StatusRow, read: list[Entry]) -> None:
         """`read` is the history that the flip was decided on: a request written after it comes after the flip."""
         wanted = requested(read)[-1]
         assert after.flipped == len(requested(read)) > before.barred
@@ -525,7 +525,7 @@ class World:
         flips = [e for e in read if e.event is Event.APPLIED]
         if flips and not wanted.swapId.startswith((state_machine.ROLLBACK_PREFIX, state_machine.UNDO_PREFIX)):
             assert now >= flips[-1].at + self.rules.dwell
-        assert wanted.swapId not in self.book.history.outcomes
+        assert wanted.swapId not in self.history.kept.outcomes
         assert wanted.swapId not in self.flipped
         self.check_reopened(read, wanted)
         self.flipped.append(wanted.swapId)
@@ -541,9 +541,9 @@ class World:
             assert wanted.at > ends[-1].at
             assert [e for e in starts if e.at > ends[-1].at]
 
-    def check_bar(self, before: Standing, after: Standing) -> None:
+    def check_bar(self, before: StatusRow, after: StatusRow) -> None:
         assert after.barred > before.barred
-        entries = requested(self.book.history.entries)
+        entries = requested(self.history.kept.entries)
         for number in range(before.barred + 1, after.barred + 1):
             own = entries[number - 1]
             is_late = own.deadline is not None and self.now > own.deadline
@@ -552,7 +552,7 @@ class World:
         assert after.barred != before.flipped
 
     def check_always(self) -> None:
-        ledger, row = self.book.history, self.book.row
+        ledger, row = self.history.kept, self.history.row
         assert row.epoch == len(self.flipped)
         if row.flipped:
             active = ledger.requests[row.flipped - 1]
@@ -569,7 +569,7 @@ class World:
         """Everybody is healthy and comes by again and again, and time passes. What is kept for good, a person ends."""
         for _ in range(60):
             self.go_round()
-            ledger, row = self.book.history, self.book.row
+            ledger, row = self.history.kept, self.history.row
             is_settled = not ledger.open_requests and not any(map(ledger.is_open, ledger.builds.values()))
             if is_settled and not ledger.lingering and set(self.drivers) <= {row.generation}:
                 return
@@ -598,7 +598,7 @@ class World:
     def check_rest(self) -> None:
         """Every request is settled once, nothing is left over, and the active one is the last that flipped."""
         self.check_always()
-        ledger, row = self.book.history, self.book.row
+        ledger, row = self.history.kept, self.history.row
         for request in (*ledger.requests, *ledger.builds.values()):
             assert (
                 len([e for e in ledger.entries if e.swapId == request.swapId and e.event in state_machine.SETTLING])
@@ -630,13 +630,13 @@ def must_stop(ledger: Ledger, driver: Driver) -> bool:
     return own is not None and any(end.at > own.at for end in ends)
 
 
-def generation_for(decision: control.Decision, ledger: Ledger, standing: Standing) -> int:
+def generation_for(decision: control.Decision, ledger: Ledger, status_row: StatusRow) -> int:
     if decision.kind is control.Kind.TAKE_BACK:
-        assert standing.generation is not None
-        return standing.generation
+        assert status_row.generation is not None
+        return status_row.generation
     if decision.start != "resume":
         return ledger.next_generation
-    found = state_machine.find_resumable(ledger, standing, decision.target)
+    found = state_machine.find_resumable(ledger, status_row, decision.target)
     if found is None:
         raise InputError("there is nothing to resume")
     return found
@@ -682,12 +682,12 @@ class unchanged:
     """Nothing is written in the block, neither an entry nor the row."""
 
     def __init__(self, world: World) -> None:
-        self.book = world.book
+        self.history = world.history
 
     def __enter__(self) -> None:
-        self.before = (self.book.history, self.book.row)
+        self.before = (self.history.kept, self.history.row)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
-            assert self.book.history is self.before[0]
-            assert self.book.row is self.before[1]
+            assert self.history.kept is self.before[0]
+            assert self.history.row is self.before[1]

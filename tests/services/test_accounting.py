@@ -19,7 +19,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.control_loop import run_round
 from switchyard.swap.generations import keep_spec, resolve_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from switchyard.tables.schemas import SCHEMAS
@@ -42,7 +42,7 @@ def settings(layout: Layout, topics: Topics) -> Settings:
     target = Target(topics.users, topics.accounts, "left")
     with TopicReader(topics.kafka) as reader:
         keep_spec(layout, resolve_spec(reader, target, "earliest", generation=1))
-    DeltaBook(layout).change(lambda standing: replace(standing, generation=1, target=target, lastApplied=NOW))
+    HistoryStore(layout).change(lambda status_row: replace(status_row, generation=1, target=target, lastApplied=NOW))
     topics.send_raw(topics.users, [b"{}", b"{}", b"{}", None, b"{}"])
     topics.send_raw(topics.accounts, [b"{}", b"{}"])
     return settings

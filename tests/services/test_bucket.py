@@ -25,8 +25,8 @@ from switchyard.settings import Settings, load_settings
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import session_conf
 from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, remove_checkpoint
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.state_machine import Standing
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.state_machine import StatusRow
 from switchyard.tables import root_check, store
 from switchyard.tables.folders import Folder
 from switchyard.tables.reader import Reader
@@ -235,8 +235,8 @@ def test_the_command_line_reads_the_bucket(
 ) -> None:
     monkeypatch.setenv("SWITCHYARD_ROOT", bucket.root)
     monkeypatch.setenv("SWITCHYARD_HOME", str(tmp_path / "home"))
-    active = Standing(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
-    DeltaBook(bucket).change(lambda _: active)
+    active = StatusRow(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
+    HistoryStore(bucket).change(lambda _: active)
     assert main(["tail", "orchestrator_status", "--json"]) == 0
     assert [row["generation"] for row in json.loads(capsys.readouterr().out)] == [1]
     assert main(["status", "--json"]) == 1

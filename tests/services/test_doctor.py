@@ -14,7 +14,7 @@ from switchyard.layout import Layout
 from switchyard.local.doctor import Finding, examine
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.commands import Desk
+from switchyard.swap.commands import CommandHandler
 from switchyard.swap.control import Message
 from switchyard.swap.state_machine import Event
 from tests.topics import Topics
@@ -40,13 +40,13 @@ def findings(settings: Settings) -> dict[str, Finding]:
 def activate(settings: Settings, topics: Topics) -> None:
     """What a driver writes until its flip."""
     with TopicReader(topics.kafka) as reader:
-        desk = Desk(settings, reader)
-        desk.take(Message(topics.users, topics.accounts), "first", "test")
-    request = desk.book.ledger().find("first")
+        handler = CommandHandler(settings, reader)
+        handler.take(Message(topics.users, topics.accounts), "first", "test")
+    request = handler.history.ledger().find("first")
     assert request is not None
     for event in (Event.STARTING, Event.READY):
-        transitions.note(desk.book, request.entry(event))
-    assert transitions.try_flip(desk.book, "first", datetime.now(UTC), settings.rules)
+        transitions.note(handler.history, request.entry(event))
+    assert transitions.try_flip(handler.history, "first", datetime.now(UTC), settings.rules)
 
 
 def test_the_active_topics_are_looked_at_and_not_those_of_the_settings(settings: Settings, topics: Topics) -> None:

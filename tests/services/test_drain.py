@@ -37,11 +37,11 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.query import kafka_options
 from switchyard.swap import commands, control_loop, state_machine, transitions
-from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import parse_message
 from switchyard.swap.control_loop import Round, run_round
 from switchyard.swap.generations import load_spec, remove_checkpoint
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe
 from switchyard.swap.planning import Plan
 from switchyard.swap.state_machine import Event
@@ -118,15 +118,15 @@ class Yard:
         return {name: store.read_rows(self.layout, name) for name in KEPT}
 
     @property
-    def book(self) -> DeltaBook:
-        return DeltaBook(self.layout)
+    def history(self) -> HistoryStore:
+        return HistoryStore(self.layout)
 
     def events(self, swap_id: str) -> list[Event]:
-        return [entry.event for entry in self.book.ledger().entries if entry.swapId == swap_id]
+        return [entry.event for entry in self.history.ledger().entries if entry.swapId == swap_id]
 
     def outcome(self, swap_id: str) -> Event | None:
         """None while a request is open; fails when it was never taken."""
-        ledger = self.book.ledger()
+        ledger = self.history.ledger()
         assert ledger.is_known(swap_id), f"{swap_id} was not taken: {ledger.entries}"
         settled = [
             entry for entry in ledger.entries if entry.swapId == swap_id and entry.event in state_machine.SETTLING
@@ -135,7 +135,7 @@ class Yard:
         return settled[0].event if settled else None
 
     def detail(self, swap_id: str) -> str:
-        return self.book.ledger().outcomes[swap_id].detail
+        return self.history.ledger().outcomes[swap_id].detail
 
     def raw(self) -> list[tuple[int, int, str | None]]:
         rows = store.read_rows(self.layout, "control_raw")
@@ -147,27 +147,27 @@ class Yard:
         return spec.startOffsets
 
     @contextmanager
-    def desk(self) -> Iterator[Desk]:
+    def handler(self) -> Iterator[CommandHandler]:
         with TopicReader(self.topics.kafka) as reader:
-            yield Desk(self.settings, reader)
+            yield CommandHandler(self.settings, reader)
 
     def take(self, swap_id: str, **fields: Any) -> Answer:
-        with self.desk() as desk:
-            return desk.take(parse_message(json.dumps(fields).encode()), swap_id, "test")
+        with self.handler() as handler:
+            return handler.take(parse_message(json.dumps(fields).encode()), swap_id, "test")
 
     def roll_back(self, swap_id: str) -> Answer:
-        with self.desk() as desk:
-            return desk.roll_back(f"rollback-{swap_id}", "test")
+        with self.handler() as handler:
+            return handler.roll_back(f"rollback-{swap_id}", "test")
 
     def drive(self, swap_id: str, is_new: bool = True) -> None:
         """What a driver does until its flip; one that lingers is not started again."""
-        book, now = self.book, datetime.now(UTC)
-        request = book.ledger().find(swap_id)
+        history, now = self.history, datetime.now(UTC)
+        request = history.ledger().find(swap_id)
         assert request is not None
         for event in (Event.STARTING, Event.READY) if is_new else (Event.READY,):
-            transitions.note(book, request.entry(event))
-        assert transitions.try_flip(book, swap_id, now, self.settings.rules)
-        transitions.settle_due(book, now)
+            transitions.note(history, request.entry(event))
+        assert transitions.try_flip(history, swap_id, now, self.settings.rules)
+        transitions.settle_due(history, now)
 
     def activate(self, swap_id: str, **fields: Any) -> int:
         answer = self.take(swap_id, **fields)
@@ -177,7 +177,7 @@ class Yard:
 
     def retire(self, generation: int) -> None:
         now = datetime.now(UTC) + timedelta(hours=1)
-        assert transitions.try_retire(self.book, generation, "", now, self.settings.rules, lambda generation: now)
+        assert transitions.try_retire(self.history, generation, "", now, self.settings.rules, lambda generation: now)
 
 
 @pytest.fixture(scope="module")
@@ -294,14 +294,14 @@ def test_the_control_topic_may_be_on_another_cluster(yard: Yard, control_kafka: 
     def is_taken() -> bool:
         with suppress(SwitchyardError):
             run_round(yard.settings, yard.topics.kafka, control_kafka)
-            return yard.book.ledger().is_known("there")
+            return yard.history.ledger().is_known("there")
         return False
 
     eventually(is_taken, 30)
     assert yard.outcome("there") is None
-    assert not yard.book.ledger().is_known("here")
+    assert not yard.history.ledger().is_known("here")
     assert account_for_commands(yard.settings, control_kafka).is_clean
-    request = yard.book.ledger().find("there")
+    request = yard.history.ledger().find("there")
     assert request is not None
     assert request.target == yard.target("inner")
 
@@ -334,7 +334,7 @@ def test_before_the_first_boot_the_last_message_decides_and_the_fields_of_earlie
     done = yard.round()
     expected = [Event.SUPERSEDED, Event.REJECTED, Event.REJECTED, None, Event.REFRESHED]
     assert [yard.outcome(swap_id) for swap_id in ids] == expected
-    wanted = yard.book.ledger().building
+    wanted = yard.history.ledger().building
     assert wanted is not None
     assert (wanted.swapId, wanted.generation, wanted.target) == (ids[3], 2, yard.target("inner", yard.more_users))
     assert done.run is not None
@@ -342,7 +342,7 @@ def test_before_the_first_boot_the_last_message_decides_and_the_fields_of_earlie
     assert set(done.settled) == set(ids)
     assert len(yard.raw()) == len(contents)
     assert load_spec(yard.layout, 1) is None
-    assert "boot" not in {entry.swapId for entry in yard.book.ledger().entries}
+    assert "boot" not in {entry.swapId for entry in yard.history.ledger().entries}
 
 
 def test_the_first_generation_reads_all_there_is_also_after_a_burst(yard: Yard) -> None:
@@ -387,11 +387,11 @@ def test_a_burst_is_taken_in_the_order_of_time_but_never_against_the_order_of_a_
     places = [(0, 50, "asof"), (0, 10, "inner"), (1, 20, "natural"), (2, 30, "inner"), (2, 60, "natural")]
     ids = [yard.send({"joinType": join}, partition, FIRST_MS + ms) for partition, ms, join in places]
     yard.round()
-    taken = [request.swapId for request in yard.book.ledger().requests[1:]]
+    taken = [request.swapId for request in yard.history.ledger().requests[1:]]
     assert taken == [ids[2], ids[3], ids[0], ids[1], ids[4]]
     outcomes = [yard.outcome(swap_id) for swap_id in taken]
     assert outcomes == [Event.SUPERSEDED] * 4 + [None]
-    assert yard.book.ledger().next_generation == 7
+    assert yard.history.ledger().next_generation == 7
     before = yard.versions()
     assert yard.round().settled == {}
     assert yard.versions() == before
@@ -461,7 +461,7 @@ def test_the_same_again_is_refreshed_and_the_same_id_is_the_same_command(yard: Y
     assert yard.events("bad") == [Event.REJECTED]
     assert done.settled == {first: "REQUESTED", again: "REFRESHED", "mine": "REQUESTED", "bad": "REJECTED"}
     assert later.settled == {"mine": "REQUESTED", "bad": "REJECTED"}
-    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
     assert len(yard.raw()) == 7
     said = [row["msg"] for row in store.read_rows(yard.layout, "logs")]
     assert said.count("the id mine came again and is under way already: nothing is done") == 2
@@ -472,7 +472,7 @@ def test_between_rounds_nothing_is_lost_and_what_failed_may_be_asked_for_again(y
     yard.activate("first")
     first = yard.send({"joinType": "inner"})
     yard.round()
-    transitions.give_up(yard.book, first, "it broke", datetime.now(UTC))
+    transitions.give_up(yard.history, first, "it broke", datetime.now(UTC))
     second = yard.send({"joinType": "inner"})
     back = yard.send({"joinType": "left"})
     third = yard.send({"joinType": "inner"})
@@ -480,7 +480,7 @@ def test_between_rounds_nothing_is_lost_and_what_failed_may_be_asked_for_again(y
     outcomes = [yard.outcome(swap_id) for swap_id in (first, second, back, third)]
     assert outcomes == [Event.FAILED, Event.SUPERSEDED, Event.REFRESHED, None]
     assert done.run is not None
-    assert done.run.run_id == f"generation-{yard.book.ledger().next_generation - 1}"
+    assert done.run.run_id == f"generation-{yard.history.ledger().next_generation - 1}"
     assert yard.events(first)[-1] is Event.RETIRED
     assert load_spec(yard.layout, 2) is None
 
@@ -491,7 +491,7 @@ def test_an_id_that_names_the_place_of_another_message_does_not_swallow_it(yard:
     own = yard.send({"joinType": "asof", "id": f"{yard.control}-0-1"})
     yard.round()
     assert (yard.outcome(taking), yard.outcome(own)) == (Event.REJECTED, None)
-    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
 # Messages that must not stop the next one
@@ -523,7 +523,7 @@ def test_a_control_topic_that_was_created_anew_is_read_from_its_beginning(yard: 
     assert done.run is not None
     raw = yard.raw()
     assert [(partition, offset) for partition, offset, _ in raw] == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2)]
-    ids = [request.swapId for request in yard.book.ledger().requests[1:]]
+    ids = [request.swapId for request in yard.history.ledger().requests[1:]]
     assert ids[:2] == old
     assert ids[4] == places[2]
     assert [swap_id.startswith(f"{place}-") for swap_id, place in zip(ids[2:4], places, strict=False)] == [True, True]
@@ -538,7 +538,7 @@ def test_a_message_of_a_new_control_topic_may_be_older_than_one_of_the_old(yard:
     recreate(yard)
     yard.send({"joinType": "asof"}, ts_ms=FIRST_MS)
     yard.round()
-    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
 def test_a_message_of_another_age_of_the_world_does_not_stop_the_next(yard: Yard) -> None:
@@ -550,7 +550,7 @@ def test_a_message_of_another_age_of_the_world_does_not_stop_the_next(yard: Yard
     yard.send({"joinType": "asof"})
     yard.round()
     assert len(yard.raw()) == 2
-    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) in (
+    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) in (
         yard.target("asof"),
         yard.target("inner"),
     )
@@ -580,7 +580,7 @@ def test_a_header_whose_name_is_no_text_does_not_stop_the_next_message(yard: Yar
     send_with_header(yard, [b'{"joinType": "inner"}', *[b'{"joinType": "left"}'] * 9], b"\xff\xfe")
     yard.send({"joinType": "asof"})
     yard.round()
-    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
 def test_who_asked_is_told_by_our_own_key_only(yard: Yard) -> None:
@@ -588,7 +588,7 @@ def test_who_asked_is_told_by_our_own_key_only(yard: Yard) -> None:
     for said in ("cli:ann@example.org", "<b>me</b>"):
         publish(yard.topics.kafka, yard.control, b'{"joinType": "left"}', said)
     yard.round()
-    asked = [entry.requestedBy for entry in yard.book.ledger().entries if entry.event is Event.REFRESHED]
+    asked = [entry.requestedBy for entry in yard.history.ledger().entries if entry.event is Event.REFRESHED]
     assert asked == ["cli:ann@example.org", "control"]
 
 
@@ -603,7 +603,7 @@ def test_a_message_of_a_transaction_is_taken_when_it_is_committed(yard: Yard) ->
         assert yard.round().settled == {}
         (producer.commit_transaction if is_kept else producer.abort_transaction)(20)
     eventually(lambda: yard.round().settled, 20)
-    assert state_machine.desired(yard.book.ledger(), yard.book.standing()) == yard.target("asof")
+    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
     assert [offset for _, offset, _ in yard.raw()] == [2]
 
 
@@ -648,14 +648,14 @@ def test_a_boot_is_superseded_by_a_message_before_its_flip(yard: Yard) -> None:
 
 PLACES: dict[str, tuple[Any, str]] = {
     "keep_record": (control_loop, "keep_record"),
-    "take_value": (Desk, "take_value"),
-    "append": (DeltaBook, "append"),
+    "take_value": (CommandHandler, "take_value"),
+    "append": (HistoryStore, "append"),
     "adopt_draft": (commands, "adopt_draft"),
     "settle_due": (transitions, "settle_due"),
     "commit": (ControlTopic, "commit"),
     "commit_ends": (ControlTopic, "commit_ends"),
-    "keep_up": (control_loop, "keep_up"),
-    "next_run": (Desk, "next_run"),
+    "reconcile": (control_loop, "reconcile"),
+    "next_run": (CommandHandler, "next_run"),
 }
 BEFORE_THE_REQUEST = {"keep_record:after", "append:before"}
 CRASH_POINTS = [
@@ -668,7 +668,7 @@ CRASH_POINTS = [
     "take_value:after",
     "commit:after",
     "commit_ends:after",
-    "keep_up:after",
+    "reconcile:after",
     "next_run:after",
 ]
 """After one is before the next: `take_value:before` would be `keep_record:after`."""
@@ -705,14 +705,14 @@ def test_after_a_crash_everything_is_taken_once_from_where_it_was_accepted(
     crash_once(monkeypatch, point)
     with pytest.raises(Crash):
         yard.round()
-    is_accepted = yard.book.ledger().is_known(swap)
+    is_accepted = yard.history.ledger().is_known(swap)
     assert is_accepted is (point not in BEFORE_THE_REQUEST)
     yard.topics.send_raw(yard.more_users, [b"{}"] * 5)
     done = yard.come_to_rest()
     assert yard.events(swap) == [Event.REQUESTED]
     assert yard.events(junk) == [Event.REJECTED]
     assert [(partition, offset) for partition, offset, _ in yard.raw()] == [(0, 0), (0, 1)]
-    assert [request.generation for request in yard.book.ledger().requests] == [1, 2]
+    assert [request.generation for request in yard.history.ledger().requests] == [1, 2]
     assert done.run is not None
     assert done.run.run_id == "generation-2"
     assert yard.starts(2)[yard.more_users] == {0: 1 if is_accepted else 6}
@@ -747,8 +747,8 @@ def test_a_request_whose_topic_went_before_its_spec_was_written_does_not_stop_th
     admin = AdminClient(yard.topics.kafka)
     admin.delete_topics([yard.more_users])[yard.more_users].result()
     after = yard.send({"usersTopic": yard.topics.users, "joinType": "inner"})
-    with yard.desk() as desk:
-        eventually(lambda: yard.more_users not in desk.reader.list_topics(), 20)
+    with yard.handler() as handler:
+        eventually(lambda: yard.more_users not in handler.reader.list_topics(), 20)
     yard.come_to_rest()
     assert yard.outcome(swap) in (Event.FAILED, Event.SUPERSEDED)
     assert yard.outcome(after) is None
@@ -768,10 +768,10 @@ def test_there_is_nothing_to_roll_back_to(yard: Yard) -> None:
     remove_checkpoint(yard.layout, 1)
     yard.roll_back("removed")
     assert "the checkpoint of generation 1 was removed" in yard.detail("rollback-removed")
-    refused = [entry.event for entry in yard.book.ledger().entries if entry.swapId.startswith("rollback-")]
+    refused = [entry.event for entry in yard.history.ledger().entries if entry.swapId.startswith("rollback-")]
     assert refused == [Event.REJECTED] * 3
-    standing = yard.book.standing()
-    assert (standing.generation, standing.epoch) == (2, 2)
+    status_row = yard.history.status_row()
+    assert (status_row.generation, status_row.epoch) == (2, 2)
     assert yard.come_to_rest() == Round({}, None)
 
 
@@ -781,23 +781,25 @@ def test_rollback_to_what_lingers_needs_no_driver_and_to_what_retired_a_new_one(
     at_once = yard.roll_back("at-once")
     assert at_once.request is not None
     assert (at_once.request.generation, at_once.request.target) == (1, yard.target("left"))
-    asked = yard.book.ledger().entries[-1]
+    asked = yard.history.ledger().entries[-1]
     assert asked.detail == "from generation 2 back to generation 1, which still lingers"
     assert yard.come_to_rest() == Round({}, None)
     yard.drive("rollback-at-once", is_new=False)
-    assert yard.book.standing().generation == 1
+    assert yard.history.status_row().generation == 1
     yard.retire(2)
     resumed = yard.roll_back("resumed")
     assert resumed.request is not None
     assert resumed.request.generation == 2
-    assert yard.book.ledger().entries[-1].detail == "from generation 1 back to generation 2, by resuming its checkpoint"
+    assert (
+        yard.history.ledger().entries[-1].detail == "from generation 1 back to generation 2, by resuming its checkpoint"
+    )
     starts = yard.starts(2)
     run = yard.come_to_rest().run
     assert run is not None
     assert (run.run_id, run.conf["start"]) == ("generation-2.2", "resume")
     assert yard.starts(2) == starts
     yard.drive("rollback-resumed")
-    assert yard.book.standing().generation == 2
+    assert yard.history.status_row().generation == 2
     assert yard.come_to_rest() == Round({}, None)
 
 
@@ -810,13 +812,13 @@ def test_rollback_supersedes_a_build_and_asked_for_twice_is_taken_once(yard: Yar
     yard.roll_back("again")
     assert yard.outcome("rollback-again") is Event.REFRESHED
     assert "already being taken by rollback-back" in yard.detail("rollback-again")
-    before = yard.book.ledger()
+    before = yard.history.ledger()
     assert yard.roll_back("back").document()["outcome"] == "REQUESTED"
-    assert yard.book.ledger() == before
+    assert yard.history.ledger() == before
     yard.come_to_rest()
     yard.drive("rollback-back", is_new=False)
     assert yard.outcome("rollback-back") is Event.APPLIED
-    assert yard.book.standing().target == yard.target("left")
+    assert yard.history.status_row().target == yard.target("left")
     assert load_spec(yard.layout, 3) is None
 
 
@@ -947,7 +949,7 @@ def test_the_deadline_of_few_records_that_make_many_rows_fits_their_rows(yard: Y
     assert made.deadlineSeconds == pytest.approx(120 + 3 * made.records * 10, abs=1)
     swap_id = yard.send({"joinType": "inner", "start": "earliest"})
     yard.round()
-    request = yard.book.ledger().find(swap_id)
+    request = yard.history.ledger().find(swap_id)
     assert request
     assert request.deadline
     assert (request.deadline - request.at).total_seconds() == pytest.approx(made.deadlineSeconds, abs=1)
@@ -980,7 +982,7 @@ def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[state_machine.R
 
 
 def requested(yard: Yard, swap_id: str) -> state_machine.Entry:
-    (entry,) = [e for e in yard.book.ledger().entries if (e.swapId, e.event) == (swap_id, Event.REQUESTED)]
+    (entry,) = [e for e in yard.history.ledger().entries if (e.swapId, e.event) == (swap_id, Event.REQUESTED)]
     return entry
 
 
@@ -1124,7 +1126,7 @@ def test_a_swap_is_followed_to_its_outcome(yard: Yard) -> None:
         assert [line.split()[2] for line in told] == ["REJECTED"]
         again = follow(yard.settings, send_swap(yard.settings, {"joinType": "asof"}, "mine"), told.append)
         assert again | {"seconds": 0} == applied | {"seconds": 0}
-    asked = {entry.requestedBy for entry in yard.book.ledger().entries if entry.swapId == "mine"}
+    asked = {entry.requestedBy for entry in yard.history.ledger().entries if entry.swapId == "mine"}
     assert asked == {swap_client.requester()}
 
 
@@ -1150,7 +1152,7 @@ def test_a_swap_that_misses_its_deadline_is_told_and_fails(yard: Yard) -> None:
     assert outcome["outcome"] == "FAILED"
     assert outcome["detail"].startswith("not ready by its deadline")
     assert [line for line in told if line.startswith("its deadline is over")] == told[1:2]
-    assert yard.book.standing().generation == 1
+    assert yard.history.status_row().generation == 1
 
 
 @contextmanager
@@ -1174,12 +1176,12 @@ def test_a_message_that_nobody_takes_is_told_after_a_while(yard: Yard, monkeypat
 
 def test_every_entry_of_a_round_has_its_line_in_the_log(yard: Yard) -> None:
     yard.activate("first")
-    known = len(yard.book.ledger().entries)
+    known = len(yard.history.ledger().entries)
     yard.send(b"junk")
     yard.send({"joinType": "inner"})
     yard.send({"joinType": "left"})
     yard.come_to_rest()
-    entries = yard.book.ledger().entries[known:]
+    entries = yard.history.ledger().entries[known:]
     assert [entry.event for entry in entries] == [
         Event.REJECTED,
         Event.REQUESTED,

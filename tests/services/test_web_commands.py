@@ -12,7 +12,7 @@ from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Event
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
@@ -53,7 +53,7 @@ def test_topics_plan_swap_and_rollback(layout: Layout, broker: Broker, topics: T
     ]
 
     undone = client.post("/api/v1/rollback", json={}).json()["swapId"]
-    outcome = DeltaBook(layout).ledger().outcomes[undone]
+    outcome = HistoryStore(layout).ledger().outcomes[undone]
     assert (outcome.event, outcome.requestedBy) == (Event.REJECTED, "page:ada")
     shown = client.get("/api/v1/swaps", params={"id": undone}).json()
     assert (shown["outcome"], "nothing to roll back" in shown["detail"]) == ("REJECTED", True)

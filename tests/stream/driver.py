@@ -22,7 +22,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT, Layout
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message
 from switchyard.tables.progress import newest_progress
 from tests.topics import Topics
@@ -82,7 +82,7 @@ def assert_clean(spark: SparkSession, settings: Settings, generation: int = 1) -
 def ask(settings: Settings, topics: Topics, swap_id: str, join_type: str, start: str) -> Answer:
     message = Message(topics.users, topics.accounts, join_type, start)
     with TopicReader(topics.kafka) as reader:
-        return Desk(settings, reader).take(message, swap_id, "test")
+        return CommandHandler(settings, reader).take(message, swap_id, "test")
 
 
 @contextmanager

@@ -27,12 +27,12 @@ from switchyard.stream import backfill
 from switchyard.stream.audit import audit_at_newest
 from switchyard.stream.backfill import run_backfill
 from switchyard.swap import transitions
-from switchyard.swap.backfills import BackfillDesk, build_id, explain_end, require_snapshot
-from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.backfills import BackfillHandler, build_id, explain_end, require_snapshot
+from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message
 from switchyard.swap.generations import load_spec, spec_for_driver
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.reconcile import SNAPSHOT_TIME, keep_up, report_snapshot
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.reconcile import SNAPSHOT_TIME, reconcile, report_snapshot
 from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
@@ -54,7 +54,7 @@ def settings(layout: Layout) -> Settings:
 def order(settings: Settings, topics: Topics, name: str = "one", **fields: Any) -> Answer:
     wanted = {"users_topic": topics.users, "accounts_topic": topics.accounts, "join_type": "left"} | fields
     with TopicReader(topics.kafka) as reader:
-        return BackfillDesk(settings, reader).order(wanted, build_id(name), "test")
+        return BackfillHandler(settings, reader).order(wanted, build_id(name), "test")
 
 
 def run(spark: SparkSession, settings: Settings, topics: Topics, generation: int = 1) -> Entry:
@@ -63,8 +63,8 @@ def run(spark: SparkSession, settings: Settings, topics: Topics, generation: int
 
 def publish(settings: Settings, topics: Topics, generation: int, swap_id: str) -> Entry:
     with TopicReader(topics.kafka) as reader:
-        desk = BackfillDesk(settings, reader)
-        answer = desk.wait_for_flip(desk.publish(generation, swap_id, "test"))
+        handler = BackfillHandler(settings, reader)
+        answer = handler.wait_for_flip(handler.publish(generation, swap_id, "test"))
     assert answer.outcome is not None
     return answer.outcome
 
@@ -201,10 +201,10 @@ def test_an_empty_range_is_an_empty_snapshot(
     # An unchanged form is refreshed, as its text says; one with a start asks for a stream in the snapshot's place.
     for swap_id, fields, outcome in (("as-it-is", {}, Event.REFRESHED), ("with-a-start", {"start": "latest"}, None)):
         with TopicReader(topics.kafka) as reader:
-            desk = Desk(settings, reader)
-            answer = desk.take_value(json.dumps(form | fields).encode(), swap_id, "airflow:test")
+            handler = CommandHandler(settings, reader)
+            answer = handler.take_value(json.dumps(form | fields).encode(), swap_id, "airflow:test")
         assert (answer.outcome and answer.outcome.event) is outcome
-        assert desk.book.standing().generation == 1
+        assert handler.history.status_row().generation == 1
 
 
 class Crash(BaseException):
@@ -272,7 +272,7 @@ def test_whatever_it_dies_at_the_next_attempt_writes_the_rest_once(
     # The first attempt died with users read and not noted; what was noted is not read again.
     assert reads == [topics.users, topics.users, topics.accounts]
     assert_clean(spark, settings)
-    events = [entry.event for entry in DeltaBook(settings.layout).ledger().entries]
+    events = [entry.event for entry in HistoryStore(settings.layout).ledger().entries]
     assert events == [Event.REQUESTED, Event.STARTING, Event.PLANNED, Event.RETIRED]
 
 
@@ -288,7 +288,7 @@ def test_records_that_kafka_has_deleted_fail_the_build_with_a_clear_reason_and_l
     assert outcome.event is Event.FAILED
     assert f"no longer holds offset 0 of partition 0 of {topics.users}, its first one is 5" in outcome.detail
     assert load_spec(settings.layout, 1) is None
-    assert DeltaBook(settings.layout).ledger().is_retired(1)
+    assert HistoryStore(settings.layout).ledger().is_retired(1)
     assert run_is_refused(spark, settings, topics)
     refused = order(settings, topics, "again", **{"from": json.dumps({topics.users: {"0": 4}})})
     assert refused.outcome is not None
@@ -303,7 +303,7 @@ def test_why_an_attempt_failed_is_told_and_ends_up_in_the_history(settings: Sett
     order(settings, topics)
     with pytest.raises(MemoryError):
         run_backfill(settings, require_snapshot(settings, 1), topics.kafka, take_all_memory)
-    build = DeltaBook(settings.layout).ledger().builds[1]
+    build = HistoryStore(settings.layout).ledger().builds[1]
     assert explain_end(settings.layout, build, "failed") == (
         "its task ended as failed before it was built: attempt 1 of the backfill of generation 1 failed: "
         "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY"
@@ -344,13 +344,13 @@ def test_rows_that_are_not_the_join_are_never_published(
 
 def stream_takes_over(settings: Settings, swap_id: str) -> None:
     """What the driver of a stream does when it is ready; the driver itself is not part of this."""
-    book = DeltaBook(settings.layout)
-    request = book.ledger().find(swap_id)
+    history = HistoryStore(settings.layout)
+    request = history.ledger().find(swap_id)
     assert request is not None
     for event in (Event.STARTING, Event.READY):
-        transitions.note(book, request.entry(event))
-    assert transitions.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
-    transitions.settle_due(book, datetime.now(UTC))
+        transitions.note(history, request.entry(event))
+    assert transitions.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
+    transitions.settle_due(history, datetime.now(UTC))
 
 
 def test_a_published_snapshot_is_healthy_without_a_driver_and_a_rollback_goes_both_ways(
@@ -360,38 +360,40 @@ def test_a_published_snapshot_is_healthy_without_a_driver_and_a_rollback_goes_bo
     topics.send(draw_events(seed=35, count=80))
     message = Message(topics.users, topics.accounts, "left", "earliest")
     with TopicReader(topics.kafka) as reader:
-        desk = BackfillDesk(settings, reader)
-        desk.take(message, "first", "test")
+        handler = BackfillHandler(settings, reader)
+        handler.take(message, "first", "test")
         stream_takes_over(settings, "first")
         order(settings, topics, "history")
-        desk.take(replace(message, joinType="inner"), "beside", "test")
+        handler.take(replace(message, joinType="inner"), "beside", "test")
         run(spark, settings, topics, 2)
-        assert desk.book.ledger().building == desk.book.ledger().find("beside"), "it goes on beside the build"
-        assert desk.book.standing().generation == 1
+        assert handler.history.ledger().building == handler.history.ledger().find("beside"), (
+            "it goes on beside the build"
+        )
+        assert handler.history.status_row().generation == 1
         published = publish(settings, topics, 2, "publish-history")
         assert (published.event, published.start) == (Event.APPLIED, "resume")
-        assert desk.book.ledger().outcomes["beside"].event is Event.SUPERSEDED
+        assert handler.history.ledger().outcomes["beside"].event is Event.SUPERSEDED
         assert publish(settings, topics, 2, "publish-again").event is Event.REFRESHED
         assert_it_is_healthy(settings, topics)
-        keep_up(settings, desk.book)
-        assert desk.book.ledger().is_retired(1), "no heartbeat of a snapshot has to be waited for"
-        back = desk.roll_back("rollback-1", "test")
-        wanted = desk.next_run()
+        reconcile(settings, handler.history)
+        assert handler.history.ledger().is_retired(1), "no heartbeat of a snapshot has to be waited for"
+        back = handler.roll_back("rollback-1", "test")
+        wanted = handler.next_run()
         assert (back.outcome, wanted and wanted.run_id) == (None, "generation-1.2")
         stream_takes_over(settings, "rollback-1")
-        keep_up(settings, desk.book)
-        again = desk.roll_back("rollback-2", "test").outcome
+        reconcile(settings, handler.history)
+        again = handler.roll_back("rollback-2", "test").outcome
         assert again is not None
-        assert (again.event, again.generation, desk.next_run()) == (Event.APPLIED, 2, None)
-        same = desk.take(replace(message, start=None), "same", "test").outcome
+        assert (again.event, again.generation, handler.next_run()) == (Event.APPLIED, 2, None)
+        same = handler.take(replace(message, start=None), "same", "test").outcome
         assert same is not None
         assert same.event is Event.REFRESHED
-        resumed = desk.take(replace(message, start="resume"), "a-stream-again", "test")
+        resumed = handler.take(replace(message, start="resume"), "a-stream-again", "test")
         assert (resumed.outcome, resumed.request and resumed.request.generation) == (None, 1)
         target = require_snapshot(settings, 2).target
         with pytest.raises(InputError, match="is a finished snapshot of history; no driver can stream into it"):
             spec_for_driver(settings, reader, 2, target, "latest")
-    report_snapshot(layout, desk.book, datetime.now(UTC) + SNAPSHOT_TIME)
+    report_snapshot(layout, handler.history, datetime.now(UTC) + SNAPSHOT_TIME)
     progress = newest_progress(layout, 2)
     assert progress is not None
     assert progress.usersVersion == store.open_table(layout, "users").version()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.stream import runner
 from switchyard.stream.compaction import compact_tables, sort_key
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import merging, store
 from switchyard.tables.compaction import count_overlaps, list_files
 from tests.events import draw_events
@@ -33,9 +33,9 @@ def ask_for_it(stream: Stream) -> None:
 
     spec = stream.spec
     transitions.request(
-        DeltaBook(stream.settings.layout),
+        HistoryStore(stream.settings.layout),
         "first",
-        choose=lambda ledger, standing: (spec.generation, spec.target, spec.start),
+        choose=lambda ledger, status_row: (spec.generation, spec.target, spec.start),
         requested_by="test",
         now=spec.requestedAt,
         rules=stream.settings.rules,
@@ -74,8 +74,8 @@ def assert_layout(layout: Layout, join_type: str) -> None:
     """Sorted by the key, cut into more than one file, and rows without an account apart."""
     side = sort_key("joined", join_type)[0].removesuffix("Partition")
     live = list_files(store.open_table(layout, "joined"), 1, side)
-    assert all(file.lonely_rows in (0, file.rows) for file in live)
-    paired = [file for file in live if file.lonely_rows == 0]
+    assert all(file.unmatched_rows in (0, file.rows) for file in live)
+    paired = [file for file in live if file.unmatched_rows == 0]
     assert len(paired) > 1
     assert sum(file.is_seam for file in paired) <= ROUNDS
     assert max(count_overlaps([file for file in paired if not file.is_seam])) <= 4, paired

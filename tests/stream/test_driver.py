@@ -19,11 +19,11 @@ from switchyard.local.loopback import pick_free_port
 from switchyard.settings import Settings
 from switchyard.stream.lifecycle import End, run_generation
 from switchyard.stream.session import METRICS_PATH
-from switchyard.swap.commands import Answer, Desk
+from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message
 from switchyard.swap.generations import load_spec
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.reconcile import keep_up, retire_now
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.reconcile import reconcile, retire_now
 from switchyard.swap.state_machine import Event
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
@@ -51,7 +51,7 @@ def settings(layout: Layout) -> Settings:
 
 
 def events_of(layout: Layout, swap_id: str) -> list[Event]:
-    return [entry.event for entry in DeltaBook(layout).ledger().entries if entry.swapId == swap_id]
+    return [entry.event for entry in HistoryStore(layout).ledger().entries if entry.swapId == swap_id]
 
 
 def test_killed_at_every_point_nothing_is_lost_or_double(
@@ -145,7 +145,7 @@ def test_newer_generation_takes_over_and_the_older_one_retires_and_resumes(
         eventually(lambda: resumed.has_read(150))
         resumed.ask_to_stop()
         assert resumed.wait() == STOPPED
-    ready = [entry for entry in DeltaBook(layout).ledger().entries if entry.event is Event.READY]
+    ready = [entry for entry in HistoryStore(layout).ledger().entries if entry.event is Event.READY]
     assert [entry.swapId for entry in ready] == ["first", "second", "third"]
     assert all("equal the batch join" in entry.detail for entry in ready)
     assert_clean(spark, settings, 1)
@@ -168,7 +168,7 @@ def test_kept_generations_go_on_and_are_taken_back_at_once_and_retire_in_time_or
             topics.send(draw_events(seed=18, count=50))
             eventually(lambda: first.has_read(150) and second.has_read(150))
             with TopicReader(topics.kafka) as reader:
-                Desk(settings, reader).roll_back("rollback-a", "test")
+                CommandHandler(settings, reader).roll_back("rollback-a", "test")
             eventually(lambda: is_active(layout, 1))
             assert second.wait() == 0, second.tail()
         ask(settings, topics, "third", "inner", "earliest")
@@ -176,11 +176,11 @@ def test_kept_generations_go_on_and_are_taken_back_at_once_and_retire_in_time_or
             eventually(lambda: is_active(layout, 3))
             topics.send(draw_events(seed=19, count=50))
             eventually(lambda: first.has_read(200) and third.has_read(200))
-            retire_now(settings, DeltaBook(layout), 1, "no longer needed")
+            retire_now(settings, HistoryStore(layout), 1, "no longer needed")
             assert first.wait() == 0, first.tail()
             third.ask_to_stop()
             assert third.wait() == STOPPED
-    entries = DeltaBook(layout).ledger().entries
+    entries = HistoryStore(layout).ledger().entries
     (ready,) = [entry for entry in entries if (entry.swapId, entry.event) == ("rollback-a", Event.READY)]
     assert (ready.generation, ready.detail) == (1, "it was still running")
     began, ended = [entry.at for entry in entries if entry.swapId == "second"][-2:]
@@ -215,9 +215,9 @@ def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_not
             stopped = int(eventually(lambda: pid.exists() and pid.read_text()))
             os.kill(stopped, signal.SIGSTOP)
             eventually(lambda: Event.FAILED in events_of(layout, "hung"))
-            assert "deadline" in DeltaBook(layout).ledger().outcomes["hung"].detail
-            keep_up(settings, DeltaBook(layout))
-            assert DeltaBook(layout).ledger().is_retired(2)
+            assert "deadline" in HistoryStore(layout).ledger().outcomes["hung"].detail
+            reconcile(settings, HistoryStore(layout))
+            assert HistoryStore(layout).ledger().is_retired(2)
             # As if its query had written once more between the removal and its end.
             Path(layout.checkpoint(2), "offsets").mkdir(parents=True)
             os.kill(stopped, signal.SIGCONT)
@@ -232,7 +232,7 @@ def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_not
             settings, topics, tmp_path, generation=3, join_type="inner", crash="stuck:", environment=soon
         ) as stuck:
             assert stuck.wait() == 1, stuck.tail()
-        failed = DeltaBook(layout).ledger().outcomes["stuck"]
+        failed = HistoryStore(layout).ledger().outcomes["stuck"]
         assert failed.event is Event.FAILED
         assert re.fullmatch(r"no progress: 100 records wait, and for \d+ s .*; then send it again", failed.detail)
         topics.send(draw_events(seed=16, count=50))
@@ -249,11 +249,11 @@ def test_a_driver_started_again_after_its_generation_was_superseded_does_nothing
     spec = load_spec(settings.layout, 1)
     assert spec is not None
     ask(settings, topics, "second", "inner", "latest")
-    before = DeltaBook(settings.layout).ledger()
+    before = HistoryStore(settings.layout).ledger()
     assert before.outcomes["first"].event is Event.SUPERSEDED
     assert "second" in before.outcomes["first"].detail
     assert run_generation(settings, spec, topics.kafka) is End.RETIRED
-    assert DeltaBook(settings.layout).ledger() == before
+    assert HistoryStore(settings.layout).ledger() == before
 
 
 def test_a_timestamp_starts_at_the_first_record_not_before_it(settings: Settings, topics: Topics) -> None:
@@ -283,11 +283,11 @@ def test_bad_request_is_refused_before_a_driver_starts_and_leaves_nothing_behind
 ) -> None:
     message = Message(users or topics.users, topics.users if accounts == "same" else topics.accounts, "left", start)
     with TopicReader(topics.kafka) as reader:
-        answer = Desk(settings, reader).take(message, "bad", "test")
+        answer = CommandHandler(settings, reader).take(message, "bad", "test")
     assert answer.outcome is not None
     assert (answer.outcome.event, answer.request) == (Event.REJECTED, None)
     assert reason in answer.outcome.detail
-    assert [entry.event for entry in DeltaBook(settings.layout).ledger().entries] == [Event.REJECTED]
+    assert [entry.event for entry in HistoryStore(settings.layout).ledger().entries] == [Event.REJECTED]
     assert {path.name for path in Path(settings.root).iterdir()} == {"tables"}
     assert store.read_rows(settings.layout, "status") == []
     assert [row["level"] for row in store.read_rows(settings.layout, "logs")].count("WARNING") == 1

@@ -46,21 +46,21 @@ def table(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), ROW_SCHEMA)
 
 
-A, B, LONELY = row("a"), row("b", 1), without_account("c", 2)
+A, B, UNMATCHED = row("a"), row("b", 1), without_account("c", 2)
 
 
 @pytest.mark.parametrize(
     ("expected", "actual", "found"),
     [
         ([], [], (0, 0, 0)),
-        ([A, B, LONELY], [LONELY, B, A], (3, 0, 0)),
+        ([A, B, UNMATCHED], [UNMATCHED, B, A], (3, 0, 0)),
         ([A, B], [A], (1, 1, 0)),
         ([A], [A, B], (2, 0, 1)),
         ([A, B], [], (0, 2, 0)),
         ([A], [A, A, A], (3, 0, 2)),
         ([A, A], [A], (1, 1, 0)),
         ([A, A], [A, A], (2, 0, 0)),
-        ([LONELY], [row("c", 2)], (1, 1, 1)),
+        ([UNMATCHED], [row("c", 2)], (1, 1, 1)),
         ([row("a", balance=None)], [row("a", balance=0.0)], (1, 1, 1)),
         ([row("a", name="")], [row("a", name=None)], (1, 1, 1)),
         ([row("a", balance=None)], [row("a", balance=None)], (1, 0, 0)),

@@ -16,7 +16,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream import stall
 from switchyard.stream.runner import BatchRunner
-from switchyard.stream.stall import BUSY_SHARE, Motion
+from switchyard.stream.stall import BUSY_SHARE, StallWatch
 from tests.specs import make_spec
 from tests.waiting import eventually
 
@@ -53,14 +53,14 @@ def running_task(spark: SparkSession, expression: str) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def has_moved(watched: Motion, runner: BatchRunner) -> bool:
+def has_moved(watched: StallWatch, runner: BatchRunner) -> bool:
     before = runner.moved_at
     watched.look()
     return runner.moved_at > before
 
 
 def test_a_long_task_that_works_moves(spark: SparkSession, runner: BatchRunner) -> None:
-    watched = Motion(spark, runner)
+    watched = StallWatch(spark, runner)
     with running_task(spark, WORKING):
         for _ in range(3):
             eventually(lambda: has_moved(watched, runner))
@@ -68,7 +68,7 @@ def test_a_long_task_that_works_moves(spark: SparkSession, runner: BatchRunner) 
 
 
 def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: SparkSession, runner: BatchRunner) -> None:
-    watched = Motion(spark, runner)
+    watched = StallWatch(spark, runner)
     with running_task(spark, WAITING):
         # Over a fraction of a second a JVM that only looks at itself may seem busy.
         reason = eventually(lambda: watched.look() or watched.explain(timedelta(seconds=3)), every_seconds=1)
@@ -85,7 +85,7 @@ def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: Spa
 
 
 def test_a_jvm_that_only_collects_garbage_does_not_move(spark: SparkSession, runner: BatchRunner) -> None:
-    watched, enough = Motion(spark, runner), threading.Event()
+    watched, enough = StallWatch(spark, runner), threading.Event()
     jvm: Any = spark.sparkContext._jvm
 
     def collect() -> None:

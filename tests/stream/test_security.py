@@ -42,10 +42,10 @@ from switchyard.offsets import Gap
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import kafka_options
 from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
-from switchyard.swap.backfills import BackfillDesk, build_id
-from switchyard.swap.commands import Desk
+from switchyard.swap.backfills import BackfillHandler, build_id
+from switchyard.swap.commands import CommandHandler
 from switchyard.swap.control_loop import run_round, telling_failures
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Event
 from switchyard.tables.installation import installation_id
 from switchyard.tables.stable_names import newest_rows
@@ -204,20 +204,20 @@ def test_a_topic_that_may_not_be_read_is_rejected_and_nothing_is_started(
 ) -> None:
     kafka = secured.logins["SCRAM-SHA-256"].right
     with TopicReader(kafka) as reader:
-        desk = Desk(Settings(root=layout.root), reader)
-        answer = desk.take_value(json.dumps({"usersTopic": topic}).encode(), "one", "test")
+        handler = CommandHandler(Settings(root=layout.root), reader)
+        answer = handler.take_value(json.dumps({"usersTopic": topic}).encode(), "one", "test")
         assert answer.outcome is not None
         assert answer.outcome.event is Event.REJECTED
         assert answer.outcome.detail == f"the Kafka user may not read the topic {topic}; grant DESCRIBE and READ on it"
-        planned = desk.take_value(json.dumps({"usersTopic": topic, "dryRun": True}).encode(), "two", "test")
+        planned = handler.take_value(json.dumps({"usersTopic": topic, "dryRun": True}).encode(), "two", "test")
         assert planned.outcome is not None
         assert planned.outcome.event is Event.REJECTED
-        assert desk.next_run() is None
-        missing = desk.take_value(b'{"usersTopic": "nowhere"}', "three", "test")
+        assert handler.next_run() is None
+        missing = handler.take_value(b'{"usersTopic": "nowhere"}', "three", "test")
         assert missing.outcome is not None
         # The broker does not tell one that may not know.
         assert missing.outcome.detail == "the Kafka user may not read the topic nowhere; grant DESCRIBE and READ on it"
-    assert list(DeltaBook(layout).ledger().requests) == []
+    assert list(HistoryStore(layout).ledger().requests) == []
 
 
 def test_a_control_topic_that_may_not_be_used_is_one_sentence(secured: Secured) -> None:
@@ -252,7 +252,7 @@ def test_a_round_whose_group_is_refused_says_so_and_changes_nothing(
         assert str(refused.value) == sentence
     assert newest_rows(layout, "control_raw", 10) == []
     assert read_status(layout) is None
-    assert list(DeltaBook(layout).ledger().requests) == []
+    assert list(HistoryStore(layout).ledger().requests) == []
     waits = ("ERROR", f"messages on the control topic wait: {sentence}")
     assert [(row["level"], row["msg"]) for row in newest_rows(layout, "orchestrator_logs", 10)] == [waits]
     monkeypatch.delenv("SWITCHYARD_GROUP_PREFIX")
@@ -483,12 +483,12 @@ def test_the_job_of_a_backfill_logs_in(secured: Secured, layout: Layout, tmp_pat
     chosen = Settings(root=layout.root)
     with TopicReader(client_properties(login)) as reader:
         wanted = {"users_topic": topics.users, "accounts_topic": topics.accounts, "join_type": "left"}
-        BackfillDesk(chosen, reader).order(wanted, build_id("one"), "test")
+        BackfillHandler(chosen, reader).order(wanted, build_id("one"), "test")
     properties = tmp_path / "kafka.properties"
     arguments = backfill_arguments(1, properties)
     with running_driver(chosen, topics, tmp_path, job=BACKFILL, arguments=arguments) as driver:
         assert driver.wait() == 0, driver.tail()
-    outcome = DeltaBook(layout).ledger().outcomes[build_id("one")]
+    outcome = HistoryStore(layout).ledger().outcomes[build_id("one")]
     assert outcome.event is Event.PLANNED, outcome
     assert find_canary(tmp_path) == [str(properties)]
 
@@ -512,13 +512,13 @@ def test_the_bell_and_the_tasks_use_the_connection(
     from airflow.sdk._shared.secrets_masker import redact
 
     from switchyard.airflow.connection import read_control_kafka, read_kafka
-    from switchyard.airflow.control_trigger import open_bell
+    from switchyard.airflow.control_trigger import open_control_watcher
 
     assert read_kafka() == kafka | {"group.id": "switchyard"}
     assert read_control_kafka() == read_kafka(), "without kafka_control the control topic is where the data is"
     assert CANARY not in str(redact(f"it says {login.secret} here, and {pasted} there"))
     partition, offset = publish(kafka, CONTROL, b"{}", "cli:test")
-    consumer = open_bell()
+    consumer = open_control_watcher()
     try:
         assert len(assign_new(consumer, [CONTROL], set())) == 2
         eventually(lambda: (CONTROL, partition, offset) in poll_newest(consumer, 1), 20)

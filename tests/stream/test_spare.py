@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.drivers.detached_process import KeptProcess, start_kept
-from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.detached_process import DetachedProcess, start_kept
+from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
 from switchyard.drivers.running import list_drivers, list_spares, stop_drivers
@@ -44,24 +44,24 @@ def settings(layout: Layout) -> Settings:
 
 
 @contextmanager
-def warm_spare(settings: Settings, kafka: dict[str, str]) -> Iterator[tuple[HandOver, KeptProcess]]:
+def warm_spare(settings: Settings, kafka: dict[str, str]) -> Iterator[tuple[HandOff, DetachedProcess]]:
     """A spare that has offered itself, looked after by this process."""
     properties = settings.workspace.kafka_properties(0, os.getpid())
     write_properties(properties, kafka)
-    hand_over = HandOver.create(settings.workspace, STAMP)
+    hand_off = HandOff.create(settings.workspace, STAMP)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"PYTHONPATH": str(PROJECT), "SWITCHYARD_ROOT": settings.root, "SWITCHYARD_MIN_DWELL_SECONDS": "0"}
     given = ["--kafka-properties", str(properties)]
-    with hand_over.owned():
-        command = submit_command(settings, "spare_driver.py", ["--spare", str(hand_over.folder), *given])
-        started = start_kept(hand_over.folder, command, environment)
-        process = KeptProcess(hand_over.folder, started.pid)
+    with hand_off.owned():
+        command = submit_command(settings, "spare_driver.py", ["--spare", str(hand_off.folder), *given])
+        started = start_kept(hand_off.folder, command, environment)
+        process = DetachedProcess(hand_off.folder, started.pid)
         try:
-            eventually(lambda: hand_over.read_offer() or process.poll() is not None)
+            eventually(lambda: hand_off.read_offer() or process.poll() is not None)
             assert process.poll() is None, "\n".join(process.read_lines())
             assert not properties.exists()
-            assert list(hand_over.folder.glob("rehearsal-*")) == []
-            yield hand_over, process
+            assert list(hand_off.folder.glob("rehearsal-*")) == []
+            yield hand_off, process
         finally:
             process.end()
             started.wait()
@@ -79,12 +79,12 @@ def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_b
 ) -> None:
     topics.send(draw_events(seed=51, count=100))
     order, said = order_of(settings, topics), list[str]()
-    with warm_spare(settings, topics.kafka) as (hand_over, process):
+    with warm_spare(settings, topics.kafka) as (hand_off, process):
         assert [spare.is_ready for spare in list_spares(settings.workspace)] == [True]
         assert list_drivers(settings.workspace) == []
         taken = take_spare(settings.workspace, order, STAMP, said.append)
         assert taken is not None
-        assert taken.folder == hand_over.folder
+        assert taken.folder == hand_off.folder
         assert take_spare(settings.workspace, order, STAMP, said.append) is None
         eventually(lambda: (status := read_status(settings.layout)) and status.generation == 1, every_seconds=0.05)
         assert [driver.generation for driver in list_drivers(settings.workspace)] == [1]
@@ -100,16 +100,16 @@ def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_b
     assert progress is not None
     assert progress.attempt == 1
     assert_clean(spark, settings)
-    with warm_spare(settings, topics.kafka) as (hand_over, process):
+    with warm_spare(settings, topics.kafka) as (hand_off, process):
         rehearsed = re.search(r"rows of (\d+) records equal the batch join", "\n".join(process.read_lines()))
         assert rehearsed is not None
         assert int(rehearsed[1]) == 150, "it rehearses on the newest records of the active topics, here all of them"
-        offer = hand_over.read_offer()
+        offer = hand_off.read_offer()
         assert offer is not None
         os.kill(offer.pid, signal.SIGSTOP)
         assert take_spare(settings.workspace, order, STAMP, said.append) is None
         assert eventually(process.poll) == -signal.SIGKILL
-        assert (hand_over.folder / "withdrawn.json").exists()
+        assert (hand_off.folder / "withdrawn.json").exists()
     assert said == ["The spare driver did not answer; it is ended and replaced."]
     stop_drivers(settings.workspace, 5)
 

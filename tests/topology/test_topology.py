@@ -107,12 +107,14 @@ def test_a_broker_is_killed_in_the_middle_of_a_swap(topology: Topology, traffic:
         lambda: next((found for found in list_spares(settings.workspace) if found.is_ready), None), 300, 0.5
     )
     publish(topology.kafka, settings.control_topic, SWAP, "cli:test")
-    eventually(lambda: topology.book.ledger().open_requests, 90, 0.5)
+    eventually(lambda: topology.history.ledger().open_requests, 90, 0.5)
     leader = topology.brokers.copies(new_users)[0][0]
     topology.brokers.node(leader).kill()
     killed_at = datetime.now(UTC)
 
-    outcomes = eventually(lambda: (now := topology.book.ledger().outcomes).get("to-the-second-pair") and now, 300, 0.5)
+    outcomes = eventually(
+        lambda: (now := topology.history.ledger().outcomes).get("to-the-second-pair") and now, 300, 0.5
+    )
     assert outcomes["to-the-second-pair"].event is Event.APPLIED, outcomes
     assert spare.session in {one.session for one in list_drivers(settings.workspace) if one.generation == 2}
     status = topology.status()
@@ -129,15 +131,15 @@ def test_a_broker_is_killed_in_the_middle_of_a_swap(topology: Topology, traffic:
 
 def test_commands_settle_without_the_broker(topology: Topology) -> None:
     publish(topology.kafka, topology.settings.control_topic, AGAIN, "cli:test")
-    eventually(lambda: "once-more" in topology.book.ledger().outcomes, 90, 0.5)
-    ledger = topology.book.ledger()
+    eventually(lambda: "once-more" in topology.history.ledger().outcomes, 90, 0.5)
+    ledger = topology.history.ledger()
     assert ledger.outcomes["once-more"].event is Event.REFRESHED
     assert ledger.open_requests == []
 
 
 def test_the_old_generation_has_the_rows_of_its_join(topology: Topology) -> None:
     """It went on while the broker was killed. Retired, it is whole at the newest version of each table."""
-    eventually(lambda: topology.book.ledger().is_retired(1), 60, 0.5)
+    eventually(lambda: topology.history.ledger().is_retired(1), 60, 0.5)
     found = Counter(read_pairs(topology.settings.layout, 1))
     assert found == Counter(expected_pairs(topology.settings.layout, 1))
     assert found.total() > 0

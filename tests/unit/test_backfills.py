@@ -14,11 +14,11 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.backfills import BackfillDesk, parse_wish, settle_build
+from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_build
 from switchyard.swap.control import check_id
 from switchyard.swap.generations import keep_spec
-from switchyard.swap.log_messages import describe, open_book
-from switchyard.swap.state_machine import Event, Request, Standing
+from switchyard.swap.log_messages import describe, open_history
+from switchyard.swap.state_machine import Event, Request, StatusRow
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, bulk_rate, report
 from switchyard.tables.removal import generation_files
@@ -31,8 +31,8 @@ DEFAULTS = Target("users", "accounts", "left")
 
 def test_what_is_left_out_is_what_is_active_or_the_default() -> None:
     wish = parse_wish({"users_topic": " people ", "accounts_topic": "", "join_type": None, "from": None})
-    assert wish.target(Standing(), DEFAULTS) == Target("people", "accounts", "left")
-    assert wish.target(Standing(3, Target("a", "b", "asof")), DEFAULTS) == Target("people", "b", "asof")
+    assert wish.target(StatusRow(), DEFAULTS) == Target("people", "accounts", "left")
+    assert wish.target(StatusRow(3, Target("a", "b", "asof")), DEFAULTS) == Target("people", "b", "asof")
     assert (wish.start.text, wish.end.text) == ("earliest", "latest")
 
 
@@ -62,46 +62,46 @@ def test_the_ids_of_backfills_are_not_for_messages(given: str) -> None:
 
 
 def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: Layout) -> None:
-    settings, book = Settings(root=layout.root), open_book(layout)
+    settings, history = Settings(root=layout.root), open_history(layout)
 
     def order() -> int:
         return transitions.order_build(
-            book,
+            history,
             "backfill-a",
-            choose=lambda ledger, standing: DEFAULTS,
+            choose=lambda ledger, status_row: DEFAULTS,
             start="earliest",
             requested_by="test",
             detail="to latest, 7 records",
         ).generation
 
     assert (order(), order()) == (1, 1)
-    build = book.ledger().builds[1]
-    assert settle_build(settings, book, build, Event.FAILED, "the disk is full").event is Event.FAILED
-    assert settle_build(settings, book, build, Event.PLANNED, "too late").event is Event.FAILED
-    assert [describe(entry) for entry in book.ledger().entries] == [
+    build = history.ledger().builds[1]
+    assert settle_build(settings, history, build, Event.FAILED, "the disk is full").event is Event.FAILED
+    assert settle_build(settings, history, build, Event.PLANNED, "too late").event is Event.FAILED
+    assert [describe(entry) for entry in history.ledger().entries] == [
         "backfilling generation 1: users and accounts, left join, from earliest: to latest, 7 records",
         "generation 1 failed: the disk is full",
         "generation 1 is closed: it had no driver yet",
     ]
-    assert (book.ledger().requests, book.ledger().next_generation) == ((), 2)
+    assert (history.ledger().requests, history.ledger().next_generation) == ((), 2)
     with pytest.raises(ValueError, match="not the id of a build"):
         transitions.order_build(
-            book, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail=""
+            history, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail=""
         )
 
 
 def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Path]]:
     """A build whose job has started: users are committed, accounts are only written."""
-    layout, book = settings.layout, open_book(settings.layout)
+    layout, history = settings.layout, open_history(settings.layout)
     build = transitions.order_build(
-        book,
+        history,
         swap_id,
-        choose=lambda ledger, standing: DEFAULTS,
+        choose=lambda ledger, status_row: DEFAULTS,
         start="earliest",
         requested_by="test",
         detail="",
     )
-    transitions.note(book, build.entry(Event.STARTING))
+    transitions.note(history, build.entry(Event.STARTING))
     attempt = claim_attempt(layout, build.generation)
     places = []
     for name in ("users", "accounts"):
@@ -122,7 +122,7 @@ def test_a_build_that_failed_leaves_nothing_in_the_tables_and_no_file_that_was_n
     build, (committed, uncommitted) = order_with_files(settings, "backfill-a")
     other, (_, kept) = order_with_files(settings, "backfill-b")
     assert live_files(layout, build.generation) == 1
-    settle_build(settings, open_book(layout), build, Event.FAILED, "the disk is full")
+    settle_build(settings, open_history(layout), build, Event.FAILED, "the disk is full")
     assert live_files(layout, build.generation) == 0
     assert (committed.exists(), uncommitted.exists(), kept.exists()) == (True, False, True)
     assert live_files(layout, other.generation) == 1
@@ -132,25 +132,25 @@ def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> Non
     settings = Settings(root=layout.root)
     build, places = order_with_files(settings, "backfill-a")
     writer = TableWriter(layout, "users", 1, 1)
-    settle_build(settings, open_book(layout), build, Event.PLANNED, "built")
+    settle_build(settings, open_history(layout), build, Event.PLANNED, "built")
     assert (live_files(layout, 1), all(place.exists() for place in places)) == (1, True)
-    assert open_book(layout).ledger().is_retired(1)
+    assert open_history(layout).ledger().is_retired(1)
     with pytest.raises(FencedError):
         writer.refresh()
 
 
 def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_are_still_going(layout: Layout) -> None:
-    settings, book = Settings(root=layout.root), open_book(layout)
+    settings, history = Settings(root=layout.root), open_history(layout)
     build, _ = order_with_files(settings, "backfill-a")
     keep_spec(layout, make_spec(build.generation, DEFAULTS))
-    settle_build(settings, book, build, Event.PLANNED, "built")
+    settle_build(settings, history, build, Event.PLANNED, "built")
     later = datetime.now(UTC) + timedelta(days=30)
-    assert transitions.try_remove(book, build.generation, later, timedelta(days=7))
+    assert transitions.try_remove(history, build.generation, later, timedelta(days=7))
     with TopicReader({"bootstrap.servers": "127.0.0.1:1"}) as reader:
-        refused = BackfillDesk(settings, reader).publish(build.generation, "publish-a", "test").outcome
+        refused = BackfillHandler(settings, reader).publish(build.generation, "publish-a", "test").outcome
     assert refused is not None
     assert (refused.event, "were removed after their keep time" in refused.detail) == (Event.REJECTED, True)
-    assert book.standing().generation is None
+    assert history.status_row().generation is None
 
 
 def test_the_speed_of_a_backfill_says_nothing_about_a_stream(layout: Layout) -> None:

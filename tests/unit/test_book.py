@@ -1,4 +1,4 @@
-"""The book in real Delta tables: numbers, marks and times, also when processes race."""
+"""The history in real Delta tables: numbers, marks and times, also when processes race."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from switchyard.layout import Layout
 from switchyard.policies import Rules, Target
 from switchyard.privacy import mask_emails
 from switchyard.swap import state_machine, transitions
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
@@ -29,29 +29,31 @@ RULES = Rules()
 LEFT, INNER = Target("users", "accounts", "left"), Target("users", "accounts", "inner")
 
 
-def ask(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+def ask(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return ledger.next_generation, target, "latest"
 
-    return transitions.request(book, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
+    return transitions.request(history, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
 
 
-def make_ready(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
-    request = ask(book, swap_id, target, now)
-    transitions.note(book, request.entry(Event.STARTING))
-    transitions.note(book, request.entry(Event.READY))
+def make_ready(
+    history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW
+) -> state_machine.Request:
+    request = ask(history, swap_id, target, now)
+    transitions.note(history, request.entry(Event.STARTING))
+    transitions.note(history, request.entry(Event.READY))
     return request
 
 
-def apply(book: DeltaBook, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
-    request = make_ready(book, swap_id, target, now)
-    assert transitions.try_flip(book, swap_id, now, RULES)
-    transitions.settle_due(book, now)
+def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
+    request = make_ready(history, swap_id, target, now)
+    assert transitions.try_flip(history, swap_id, now, RULES)
+    transitions.settle_due(history, now)
     return request
 
 
-def append(book: DeltaBook, *entries: Entry) -> list[Entry]:
-    return book.append(lambda ledger: list(entries))
+def append(history: HistoryStore, *entries: Entry) -> list[Entry]:
+    return history.append(lambda ledger: list(entries))
 
 
 def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -69,25 +71,25 @@ def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...])
 
 
 def test_an_empty_book(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    assert book.ledger() == Ledger()
-    assert book.standing() == Standing()
+    history = HistoryStore(layout)
+    assert history.ledger() == Ledger()
+    assert history.status_row() == StatusRow()
     assert read_status(layout) is None
 
 
 def test_every_field_of_an_entry_comes_back(layout: Layout) -> None:
     full = Entry("s-1", Event.REQUESTED, 7, LEFT, "earliest", "someone", "why", NOW + timedelta(seconds=120))
     bare = Entry("s-2", Event.REJECTED, detail="no such topic \u0000 ü …")
-    written = append(DeltaBook(layout, clock=lambda: NOW), full, bare)
+    written = append(HistoryStore(layout, clock=lambda: NOW), full, bare)
     assert [replace(entry, at=datetime.min) for entry in written] == [full, bare]
-    assert DeltaBook(layout).ledger().entries == tuple(written)
+    assert HistoryStore(layout).ledger().entries == tuple(written)
 
 
 def test_every_field_of_the_row_and_both_marks_come_back(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    wanted = Standing(3, INNER, NOW, 5, flipped=8, barred=7)
-    assert book.change(lambda standing: wanted) == wanted
-    assert (book.standing(), DeltaBook(layout).standing()) == (wanted, wanted)
+    history = HistoryStore(layout)
+    wanted = StatusRow(3, INNER, NOW, 5, flipped=8, barred=7)
+    assert history.change(lambda status_row: wanted) == wanted
+    assert (history.status_row(), HistoryStore(layout).status_row()) == (wanted, wanted)
     assert len(store.read_rows(layout, "status")) == 1
     status = read_status(layout)
     assert status is not None
@@ -95,65 +97,65 @@ def test_every_field_of_the_row_and_both_marks_come_back(layout: Layout) -> None
 
 
 def test_a_flip_replaces_the_row_and_counts_the_epoch(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    apply(book, "s-1")
+    history = HistoryStore(layout)
+    apply(history, "s-1")
     later = datetime.now(UTC) + timedelta(seconds=60)
-    apply(book, "s-2", INNER, later)
-    assert book.standing() == Standing(2, INNER, later, 2, flipped=2)
+    apply(history, "s-2", INNER, later)
+    assert history.status_row() == StatusRow(2, INNER, later, 2, flipped=2)
     assert len(store.read_rows(layout, "status")) == 1
-    events = [(entry.swapId, entry.event) for entry in book.ledger().entries]
+    events = [(entry.swapId, entry.event) for entry in history.ledger().entries]
     assert events[-2:] == [("s-2", Event.APPLIED), ("s-1", Event.LINGERING)]
 
 
 def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    apply(book, "s-1")
-    before, files = book.standing(), DeltaTable(layout.table("status")).file_uris()
-    assert book.change(lambda standing: state_machine.bar(standing, 9)) == replace(before, barred=9)
-    assert book.standing() == replace(before, barred=9)
+    history = HistoryStore(layout)
+    apply(history, "s-1")
+    before, files = history.status_row(), DeltaTable(layout.table("status")).file_uris()
+    assert history.change(lambda status_row: state_machine.bar(status_row, 9)) == replace(before, barred=9)
+    assert history.status_row() == replace(before, barred=9)
     assert DeltaTable(layout.table("status")).file_uris() == files
     assert len(store.read_rows(layout, "status")) == 1
 
 
 def test_a_mark_comes_before_any_row(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    ask(book, "s-1")
-    book.change(lambda standing: state_machine.bar(standing, 1))
-    assert book.standing() == Standing(barred=1)
+    history = HistoryStore(layout)
+    ask(history, "s-1")
+    history.change(lambda status_row: state_machine.bar(status_row, 1))
+    assert history.status_row() == StatusRow(barred=1)
     assert read_status(layout) is None
 
 
 def test_no_decision_is_no_commit(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    assert book.change(lambda standing: None) is None
-    assert append(book) == []
+    history = HistoryStore(layout)
+    assert history.change(lambda status_row: None) is None
+    assert append(history) == []
     assert [DeltaTable(layout.table(name)).version() for name in ("status", "swap_history")] == [0, 0]
 
 
 def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
-    def refuse(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+    def refuse(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         raise ValueError("no")
 
-    book = DeltaBook(layout)
+    history = HistoryStore(layout)
     with pytest.raises(ValueError, match="no"):
-        transitions.request(book, "s-1", choose=refuse, requested_by="test", now=NOW, rules=RULES)
-    assert book.ledger() == Ledger()
+        transitions.request(history, "s-1", choose=refuse, requested_by="test", now=NOW, rules=RULES)
+    assert history.ledger() == Ledger()
 
 
 def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    apply(book, "s-1")
-    book.change(lambda standing: state_machine.bar(standing, 4))
+    history = HistoryStore(layout)
+    apply(history, "s-1")
+    history.change(lambda status_row: state_machine.bar(status_row, 4))
     table = DeltaTable(layout.table("status"))
     table.create_checkpoint()
-    assert DeltaBook(layout).standing() == book.standing()
-    refreshed = book.change(lambda standing: replace(standing, lastApplied=NOW + timedelta(seconds=1)))
-    assert DeltaBook(layout).standing() == refreshed
-    assert (book.standing().flipped, book.standing().barred) == (1, 4)
+    assert HistoryStore(layout).status_row() == history.status_row()
+    refreshed = history.change(lambda status_row: replace(status_row, lastApplied=NOW + timedelta(seconds=1)))
+    assert HistoryStore(layout).status_row() == refreshed
+    assert (history.status_row().flipped, history.status_row().barred) == (1, 4)
 
 
 def test_a_decision_is_asked_again_when_another_one_was_faster(layout: Layout) -> None:
-    book, other = DeltaBook(layout), DeltaBook(layout)
+    history, other = HistoryStore(layout), HistoryStore(layout)
     asked: list[int] = []
 
     def decide(ledger: Ledger) -> list[Entry]:
@@ -162,36 +164,36 @@ def test_a_decision_is_asked_again_when_another_one_was_faster(layout: Layout) -
             append(other, Entry("other", Event.REJECTED))
         return [Entry("mine", Event.REJECTED)]
 
-    book.append(decide)
+    history.append(decide)
     assert asked == [0, 1]
-    assert [entry.swapId for entry in book.ledger().entries] == ["other", "mine"]
+    assert [entry.swapId for entry in history.ledger().entries] == ["other", "mine"]
 
 
 def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None:
     """A mark touches no file: the flip must notice it all the same."""
-    book, other = DeltaBook(layout), DeltaBook(layout)
-    make_ready(book, "s-1")
+    history, other = HistoryStore(layout), HistoryStore(layout)
+    make_ready(history, "s-1")
     asked: list[int] = []
 
-    def decide(standing: Standing) -> Standing | None:
-        asked.append(standing.barred)
+    def decide(status_row: StatusRow) -> StatusRow | None:
+        asked.append(status_row.barred)
         if len(asked) == 1:
             other.change(lambda its: state_machine.bar(its, 1))
-        ledger = book.ledger()
-        is_allowed = state_machine.may_flip(ledger, standing, "s-1", NOW, RULES)
-        return state_machine.flip(standing, ledger.requests[0], NOW) if is_allowed else None
+        ledger = history.ledger()
+        is_allowed = state_machine.may_flip(ledger, status_row, "s-1", NOW, RULES)
+        return state_machine.flip(status_row, ledger.requests[0], NOW) if is_allowed else None
 
-    assert book.change(decide) is None
+    assert history.change(decide) is None
     assert asked == [0, 1]
-    assert book.standing() == Standing(barred=1)
+    assert history.status_row() == StatusRow(barred=1)
 
 
 def test_times_increase_also_when_a_clock_goes_backwards(layout: Layout) -> None:
-    early, late = DeltaBook(layout, clock=lambda: NOW), DeltaBook(layout, clock=lambda: NOW + timedelta(hours=1))
-    for number, book in enumerate((early, late, early, early, late)):
+    early, late = HistoryStore(layout, clock=lambda: NOW), HistoryStore(layout, clock=lambda: NOW + timedelta(hours=1))
+    for number, history in enumerate((early, late, early, early, late)):
         pair = [Entry(f"s-{number}-{part}", Event.REJECTED) for part in ("a", "b")]
-        assert append(book, *pair) == list(book.ledger().entries[-2:])
-    entries = DeltaBook(layout).ledger().entries
+        assert append(history, *pair) == list(history.ledger().entries[-2:])
+    entries = HistoryStore(layout).ledger().entries
     assert [entry.swapId for entry in entries] == [f"s-{number}-{part}" for number in range(5) for part in ("a", "b")]
     assert all(earlier.at < later.at for earlier, later in pairwise(entries))
     assert entries[0].at == NOW
@@ -201,7 +203,7 @@ def test_times_increase_also_when_a_clock_goes_backwards(layout: Layout) -> None
 def test_a_book_sees_what_others_write_and_reads_each_file_once(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader, writer = DeltaBook(layout), DeltaBook(layout)
+    reader, writer = HistoryStore(layout), HistoryStore(layout)
     read: list[str] = []
     read_file = store.read_file
 
@@ -222,52 +224,52 @@ def test_a_book_sees_what_others_write_and_reads_each_file_once(
 
 
 def test_the_order_outlives_the_compaction_of_the_history(layout: Layout) -> None:
-    book, reader = DeltaBook(layout), DeltaBook(layout)
+    history, reader = HistoryStore(layout), HistoryStore(layout)
     for number in range(4):
-        ask(book, f"s-{number}")
+        ask(history, f"s-{number}")
     before = reader.ledger()
     DeltaTable(layout.table("swap_history")).optimize.compact()
-    assert reader.ledger() == DeltaBook(layout).ledger() == before
-    assert ask(book, "s-4").number == 5
+    assert reader.ledger() == HistoryStore(layout).ledger() == before
+    assert ask(history, "s-4").number == 5
 
 
 def test_numbers_are_given_once_and_kept(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    asked = [ask(book, swap_id) for swap_id in ("s-1", "s-2", "s-1", "s-3")]
+    history = HistoryStore(layout)
+    asked = [ask(history, swap_id) for swap_id in ("s-1", "s-2", "s-1", "s-3")]
     assert [(request.number, request.generation) for request in asked] == [(1, 1), (2, 2), (1, 1), (3, 3)]
 
 
 def test_an_id_that_was_refused_is_no_request(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    transitions.note(book, Entry("s-1", Event.REJECTED))
+    history = HistoryStore(layout)
+    transitions.note(history, Entry("s-1", Event.REJECTED))
     with pytest.raises(transitions.Retry, match="s-1 is known, but not as a request"):
-        ask(book, "s-1")
-    assert state_machine.next_swap_id(book.ledger(), "s-1") == "s-1~2"
-    assert ask(book, "s-1~2").number == 1
+        ask(history, "s-1")
+    assert state_machine.next_swap_id(history.ledger(), "s-1") == "s-1~2"
+    assert ask(history, "s-1~2").number == 1
 
 
 def test_a_swap_has_one_outcome(layout: Layout) -> None:
-    book = DeltaBook(layout)
-    request = ask(book, "s-1")
-    assert transitions.note(book, request.entry(Event.FAILED))
-    assert not transitions.note(book, request.entry(Event.APPLIED))
-    assert book.ledger().outcomes["s-1"].event is Event.FAILED
+    history = HistoryStore(layout)
+    request = ask(history, "s-1")
+    assert transitions.note(history, request.entry(Event.FAILED))
+    assert not transitions.note(history, request.entry(Event.APPLIED))
+    assert history.ledger().outcomes["s-1"].event is Event.FAILED
 
 
 def ask_often(root: str, barrier: Any, said: Any, prefix: str, count: int) -> None:
-    book = DeltaBook(Layout(root))
+    history = HistoryStore(Layout(root))
     barrier.wait()
-    asked = [ask(book, f"{prefix}{number}") for number in range(count)]
+    asked = [ask(history, f"{prefix}{number}") for number in range(count)]
     said.put([(request.number, request.generation) for request in asked])
 
 
 def test_requests_of_racing_processes_have_consecutive_numbers(layout: Layout) -> None:
-    DeltaBook(layout)
+    HistoryStore(layout)
     answers = race(layout, ask_often, ("a-", 6), ("b-", 6))
     numbers = sorted(number for answer in answers for number in answer)
     assert numbers == [(number, number) for number in range(1, 13)]
     assert all(answer == sorted(answer) for answer in answers)
-    entries = DeltaBook(layout).ledger().entries
+    entries = HistoryStore(layout).ledger().entries
     assert len(entries) == 12
     assert all(earlier.at < later.at for earlier, later in pairwise(entries))
 
@@ -275,55 +277,55 @@ def test_requests_of_racing_processes_have_consecutive_numbers(layout: Layout) -
 def test_the_same_request_of_racing_processes_is_accepted_once(layout: Layout) -> None:
     answers = race(layout, ask_often, ("same-", 4), ("same-", 4))
     assert answers == [[(number, number) for number in range(1, 5)]] * 2
-    assert len(DeltaBook(layout).ledger().entries) == 4
+    assert len(HistoryStore(layout).ledger().entries) == 4
 
 
 def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: int) -> None:
     """Many rounds in one process: starting it takes far longer than a race."""
-    book, won = DeltaBook(Layout(root)), []
+    history, won = HistoryStore(Layout(root)), []
     for number in range(1, rounds + 1):
         # Far apart, so that no flip has to wait for the one before.
         now = datetime.now(UTC) + timedelta(hours=number)
         if is_flip:
-            make_ready(book, f"s-{number}", now=now)
+            make_ready(history, f"s-{number}", now=now)
         barrier.wait(60)
         if is_flip:
-            won.append(transitions.try_flip(book, f"s-{number}", now, RULES))
+            won.append(transitions.try_flip(history, f"s-{number}", now, RULES))
         else:
-            won.append(book.change(partial(state_machine.bar, number=number)) is not None)
+            won.append(history.change(partial(state_machine.bar, number=number)) is not None)
         barrier.wait(60)
         if is_flip:
-            transitions.settle_due(book, now)
+            transitions.settle_due(history, now)
     said.put((is_flip, won))
 
 
 def test_of_a_flip_and_its_withdrawal_exactly_one_happens(layout: Layout) -> None:
-    DeltaBook(layout)
+    HistoryStore(layout)
     answers = dict(race(layout, flip_or_withdraw, (True, 8), (False, 8)))
     assert [not flipped for flipped in answers[True]] == answers[False]
-    book = DeltaBook(layout)
-    outcomes = [book.ledger().outcomes[f"s-{number}"].event for number in range(1, 9)]
+    history = HistoryStore(layout)
+    outcomes = [history.ledger().outcomes[f"s-{number}"].event for number in range(1, 9)]
     assert outcomes == [Event.APPLIED if flipped else Event.FAILED for flipped in answers[True]]
-    assert book.standing().epoch == answers[True].count(True)
+    assert history.status_row().epoch == answers[True].count(True)
 
 
 def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout: Layout) -> None:
     """The one that gave it up is interrupted between the bar and the outcome."""
-    book = DeltaBook(layout)
-    make_ready(book, "first")
-    assert transitions.try_flip(book, "first", NOW, RULES)
-    transitions.settle_due(book, NOW)
-    broken = ask(book, "second", INNER)
-    book.change(partial(state_machine.bar, number=broken.number, reason="it broke for ann@example.org"))
-    transitions.refresh(book, NOW)
-    transitions.settle_due(DeltaBook(layout), NOW)
-    outcome = book.ledger().outcomes["second"]
+    history = HistoryStore(layout)
+    make_ready(history, "first")
+    assert transitions.try_flip(history, "first", NOW, RULES)
+    transitions.settle_due(history, NOW)
+    broken = ask(history, "second", INNER)
+    history.change(partial(state_machine.bar, number=broken.number, reason="it broke for ann@example.org"))
+    transitions.refresh(history, NOW)
+    transitions.settle_due(HistoryStore(layout), NOW)
+    outcome = history.ledger().outcomes["second"]
     assert (outcome.event, outcome.detail) == (Event.FAILED, mask_emails("it broke for ann@example.org"))
-    late = ask(book, "third", INNER)
-    transitions.settle_due(DeltaBook(layout), NOW + timedelta(seconds=121))
-    assert book.ledger().outcomes["third"].detail.startswith("not ready by its deadline")
-    assert book.standing().barred == late.number
-    assert book.standing().barred_because == ""
+    late = ask(history, "third", INNER)
+    transitions.settle_due(HistoryStore(layout), NOW + timedelta(seconds=121))
+    assert history.ledger().outcomes["third"].detail.startswith("not ready by its deadline")
+    assert history.status_row().barred == late.number
+    assert history.status_row().barred_because == ""
 
 
 def test_a_history_of_an_earlier_version_gets_the_new_columns(layout: Layout) -> None:
@@ -334,7 +336,7 @@ def test_a_history_of_an_earlier_version_gets_the_new_columns(layout: Layout) ->
         **{"at": datetime(2026, 1, 1, tzinfo=UTC), "detail": ""},
     }
     write_deltalake(layout.table("swap_history"), pa.Table.from_pylist([row], schema=old))
-    book = DeltaBook(layout)
-    assert transitions.note(book, Entry("old", Event.FAILED, 1, detail="given up"))
-    again = DeltaBook(layout).ledger()
+    history = HistoryStore(layout)
+    assert transitions.note(history, Entry("old", Event.FAILED, 1, detail="given up"))
+    again = HistoryStore(layout).ledger()
     assert [(entry.event, entry.deadline) for entry in again.entries] == [(Event.REQUESTED, None), (Event.FAILED, None)]

@@ -15,8 +15,8 @@ from switchyard.layout import Layout
 from switchyard.local.up import wants_demo
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.state_machine import Entry, Event, Standing
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.state_machine import Entry, Event, StatusRow
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 
@@ -39,8 +39,8 @@ def test_logs_and_history_of_nothing_are_empty_lists(root: Layout, capsys: pytes
 
 
 def test_tail_shows_the_status_row(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
-    active = Standing(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
-    DeltaBook(root).change(lambda _: active)
+    active = StatusRow(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
+    HistoryStore(root).change(lambda _: active)
     assert main(["tail", "orchestrator_status", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["generation"], row["epoch"]) for row in rows] == [(1, 1)]
@@ -53,16 +53,16 @@ def test_tail_shows_the_status_row(root: Layout, capsys: pytest.CaptureFixture[s
 def test_status_is_for_people_and_its_json_for_programs(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     old, target = Target("users", "accounts", "left"), Target("people", "accounts", "inner")
     moment = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
-    book = DeltaBook(root, clock=lambda: moment)
+    history = HistoryStore(root, clock=lambda: moment)
     for number in (1, 2):
         ended = [
             Entry(f"s{number}", Event.REQUESTED, number, old, deadline=moment),
             Entry(f"s{number}", Event.APPLIED, number),
             Entry(f"s{number}", Event.LINGERING, number),
         ]
-        book.append(lambda _, ended=ended: ended)
-    book.append(lambda _: [Entry("s4", Event.REQUESTED, 4, target, deadline=moment)])
-    book.change(lambda _: Standing(3, old, moment, epoch=3))
+        history.append(lambda _, ended=ended: ended)
+    history.append(lambda _: [Entry("s4", Event.REQUESTED, 4, target, deadline=moment)])
+    history.change(lambda _: StatusRow(3, old, moment, epoch=3))
     report(root, Progress(3, 1, 7, moment, 1, 1.0, 10, 0, 5, 6, 7, 8, 0, 0, None, None))
 
     assert main(["status"]) == 1

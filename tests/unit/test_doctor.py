@@ -115,10 +115,10 @@ def test_ports_of_a_running_switchyard(running: Settings) -> None:
 
 def test_a_spare_that_waits_and_one_that_hangs(running: Settings) -> None:
     assert findings(running)["spare"].finding == "there is no spare driver now"
-    with stand_in(running.workspace) as (hand_over, _):
+    with stand_in(running.workspace) as (hand_off, _):
         found = findings(running)["spare"]
         assert (found.ok, found.finding) == (True, "a spare driver is ready")
-        os.utime(hand_over.pulse, (1, 1))
+        os.utime(hand_off.pulse, (1, 1))
         found = findings(running)["spare"]
         assert not found.ok
         assert found.remedy == "it hangs: see the log of switchyard_spare; switchyard_health ends it"

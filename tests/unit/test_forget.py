@@ -18,7 +18,7 @@ from switchyard.settings import Settings
 from switchyard.stream.runner import BatchRunner, position_of
 from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import joined_changes, store
 from switchyard.tables.forgetting import REASON
 from switchyard.tables.forgotten import Marks, add_mark, hash_user, owner_of, read_marks
@@ -148,16 +148,16 @@ def test_waiting_ends_when_readers_see_it_or_the_driver_is_silent(layout: Layout
 
 def test_the_driver_does_it_while_the_generation_lives_and_the_command_when_it_has_retired(layout: Layout) -> None:
     settings = Settings(root=layout.root, stale_seconds=0.1, heartbeat_seconds=0.1)
-    book = DeltaBook(layout)
-    activate(book, "first", 1)
+    history = HistoryStore(layout)
+    activate(history, "first", 1)
     write_batch(layout)
     mark = add_mark(layout, "a", ENDS, {}, "test")
-    assert forget.settle(settings, book, 1, mark, lambda line: None) == SILENT
+    assert forget.settle(settings, history, 1, mark, lambda line: None) == SILENT
     assert user_ids(layout, "users") == ["a", "b"]
-    activate(book, "second", 2)
+    activate(history, "second", 2)
     later = datetime.now(UTC)
-    assert transitions.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
-    assert forget.settle(settings, book, 1, mark, lambda line: None) == DONE
+    assert transitions.try_retire(history, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
+    assert forget.settle(settings, history, 1, mark, lambda line: None) == DONE
     assert user_ids(layout, "users") == ["b"]
 
 

@@ -21,8 +21,8 @@ from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.log_messages import open_book
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
+from switchyard.swap.log_messages import open_history
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from tests.waiting import eventually
@@ -41,18 +41,18 @@ def settings(layout: Layout) -> Settings:
 
 def flip(settings: Settings, swap_id: str) -> int:
     """A generation that was asked for, became ready and is active, all of it long ago."""
-    book, past = open_book(settings.layout), datetime.now(UTC) - timedelta(minutes=10)
+    history, past = open_history(settings.layout), datetime.now(UTC) - timedelta(minutes=10)
 
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return ledger.next_generation, TARGET, "latest"
 
     request = transitions.request(
-        book, swap_id, choose=choose, requested_by="test", now=past, rules=settings.rules, has_deadline=False
+        history, swap_id, choose=choose, requested_by="test", now=past, rules=settings.rules, has_deadline=False
     )
     for event in (Event.STARTING, Event.READY):
-        transitions.note(book, request.entry(event))
-    assert transitions.try_flip(book, swap_id, datetime.now(UTC), settings.rules)
-    transitions.settle_due(book, datetime.now(UTC))
+        transitions.note(history, request.entry(event))
+    assert transitions.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
+    transitions.settle_due(history, datetime.now(UTC))
     return request.generation
 
 
@@ -133,26 +133,26 @@ def test_a_driver_that_only_seems_silent_because_the_clock_was_put_forward_is_le
 def test_a_swap_that_nobody_works_for_fails_and_says_why(settings: Settings) -> None:
     """Its own deadline is far away, as for a long history."""
     report_at(settings, 0)
-    book = open_book(settings.layout)
-    book.append(lambda ledger: [Entry("never-started", Event.REQUESTED, 2, TARGET, "latest", "test")])
+    history = open_history(settings.layout)
+    history.append(lambda ledger: [Entry("never-started", Event.REQUESTED, 2, TARGET, "latest", "test")])
     patient = settings.model_copy(update={"ready_deadline_seconds": 600})
     heal(patient, lambda run_id: "running")
-    assert book.ledger().open_requests != []
+    assert history.ledger().open_requests != []
     hurried = settings.model_copy(update={"stuck_seconds": 0.001})
     heal(hurried, lambda run_id: "running")
-    outcome = book.ledger().outcomes["never-started"]
+    outcome = history.ledger().outcomes["never-started"]
     assert outcome.event is Event.FAILED
     assert "its driver never started; see that Airflow's scheduler runs" in outcome.detail
     assert [line for line in messages(settings) if outcome.detail in line]
-    assert book.standing().generation == 1
+    assert history.status_row().generation == 1
 
 
 def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> None:
-    book = open_book(settings.layout)
+    history = open_history(settings.layout)
     assert flip(settings, "second") == 2
-    request = book.ledger().find("first")
+    request = history.ledger().find("first")
     assert request is not None
-    transitions.note(book, request.entry(Event.RETIRED))
+    transitions.note(history, request.entry(Event.RETIRED))
     with stand_in(settings, 1) as driver:
         assert heal(settings, lambda run_id: "running").done == []
         assert driver.poll() is None

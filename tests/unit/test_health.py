@@ -12,7 +12,7 @@ from switchyard.health.checks import CHECKS, Beat, Cure, Disk, LastAudit, Level,
 from switchyard.health.incidents import Incident, Stage, find_news, open_incidents
 from switchyard.policies import Limits, Target
 from switchyard.settings import Settings
-from switchyard.swap.state_machine import Entry, Event, Ledger, Standing
+from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TARGET = Target("users", "accounts", "left")
@@ -25,7 +25,7 @@ LIMITS = Limits(
     least_free_bytes=2**30,
     reject_share=0.5,
 )
-ACTIVE = Standing(generation=1, target=TARGET, lastApplied=NOW - timedelta(hours=1), epoch=1, flipped=1)
+ACTIVE = StatusRow(generation=1, target=TARGET, lastApplied=NOW - timedelta(hours=1), epoch=1, flipped=1)
 
 
 def ago(seconds: float) -> datetime:
@@ -44,8 +44,8 @@ def beat(seconds: float, *, lag: int | None = 0, is_batch: bool = True, **fields
     return Beat(at=ago(seconds), lag=lag, is_batch=is_batch, **{**shape, **fields})  # type: ignore[arg-type]
 
 
-def sight(*beats: Beat, entries: list[Entry] | None = None, standing: Standing = ACTIVE) -> Sight:
-    return Sight(NOW, Ledger.of(FIRST if entries is None else entries), standing, beats=beats)
+def sight(*beats: Beat, entries: list[Entry] | None = None, status_row: StatusRow = ACTIVE) -> Sight:
+    return Sight(NOW, Ledger.of(FIRST if entries is None else entries), status_row, beats=beats)
 
 
 def level(check: str, seen: Sight) -> Level:
@@ -70,14 +70,14 @@ def test_a_generation_that_never_reported_is_as_old_as_its_flip() -> None:
 
 
 def test_without_an_active_generation_the_build_is_waited_for_but_not_for_ever() -> None:
-    nothing = Standing()
-    assert level("heartbeat", sight(entries=[], standing=nothing)) is Level.WARNING
+    nothing = StatusRow()
+    assert level("heartbeat", sight(entries=[], status_row=nothing)) is Level.WARNING
     building = [entry("first", Event.REQUESTED, 1, 60)]
-    assert level("heartbeat", sight(entries=building, standing=nothing)) is Level.WARNING
+    assert level("heartbeat", sight(entries=building, status_row=nothing)) is Level.WARNING
     failed = [*building, entry("first", Event.FAILED, 1, 50)]
-    assert level("heartbeat", sight(entries=failed, standing=nothing)) is Level.MENDING
+    assert level("heartbeat", sight(entries=failed, status_row=nothing)) is Level.MENDING
     late = [entry("first", Event.REQUESTED, 1, 400)]
-    assert level("heartbeat", sight(entries=late, standing=nothing)) is Level.PERSON
+    assert level("heartbeat", sight(entries=late, status_row=nothing)) is Level.PERSON
 
 
 def test_an_audit_with_differences_needs_a_person() -> None:
@@ -220,7 +220,7 @@ def drivers(*ages: tuple[int, float]) -> list[DriverProcess]:
 
 
 def test_a_driver_of_a_generation_that_is_over_is_an_orphan_once_it_had_time_to_end() -> None:
-    seen = sight(entries=[*FIRST, *RETIRED], standing=SECOND)
+    seen = sight(entries=[*FIRST, *RETIRED], status_row=SECOND)
     seen = replace(seen, drivers=drivers((1, 3000), (2, 900), (1, 10)))
     assert [driver.session for driver in find_orphans(seen, LIMITS)] == [100]
     assert level("drivers", seen) is Level.MENDING

@@ -21,10 +21,10 @@ from switchyard.local.supervisor import Supervisor
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.log_messages import open_book
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import retire_kept
-from switchyard.swap.state_machine import Event, Ledger, Standing
+from switchyard.swap.state_machine import Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
@@ -40,30 +40,30 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 @pytest.fixture
-def book(root: Layout) -> DeltaBook:
+def history(root: Layout) -> HistoryStore:
     """Four generations that were active one after the other, and a fifth that is being built."""
-    book = open_book(root)
+    history = open_history(root)
     for number in range(1, 5):
-        ask(book, number)
+        ask(history, number)
         now = datetime.now(UTC)
-        assert transitions.try_flip(book, f"s-{number}", now, Rules(dwell=timedelta()))
-        transitions.settle_due(book, now)
-    ask(book, 5)
-    return book
+        assert transitions.try_flip(history, f"s-{number}", now, Rules(dwell=timedelta()))
+        transitions.settle_due(history, now)
+    ask(history, 5)
+    return history
 
 
-def ask(book: DeltaBook, number: int) -> None:
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+def ask(history: HistoryStore, number: int) -> None:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return number, Target("users", "accounts", JOINS[number % 4]), "latest"
 
     now = datetime.now(UTC)
-    asked = transitions.request(book, f"s-{number}", choose=choose, requested_by="test", now=now, rules=Rules())
+    asked = transitions.request(history, f"s-{number}", choose=choose, requested_by="test", now=now, rules=Rules())
     for event in (Event.STARTING, Event.READY):
-        transitions.note(book, asked.entry(event))
+        transitions.note(history, asked.entry(event))
 
 
-def lingering(book: DeltaBook) -> list[int | None]:
-    return [entry.generation for entry in book.ledger().lingering]
+def lingering(history: HistoryStore) -> list[int | None]:
+    return [entry.generation for entry in history.ledger().lingering]
 
 
 def attempts(layout: Layout, generation: int) -> set[int | None]:
@@ -72,20 +72,22 @@ def attempts(layout: Layout, generation: int) -> set[int | None]:
 
 @pytest.mark.parametrize("seconds", [900, 0])
 def test_status_shows_when_each_will_retire(
-    book: DeltaBook, seconds: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    history: HistoryStore, seconds: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SWITCHYARD_RETIRE_AFTER_SECONDS", str(seconds))
     main(["status", "--json"])
     status = json.loads(capsys.readouterr().out)
     assert status["lingering"] == [1, 2, 3]
-    ends = [(entry.at + timedelta(seconds=seconds)).isoformat(timespec="seconds") for entry in book.ledger().lingering]
+    ends = [
+        (entry.at + timedelta(seconds=seconds)).isoformat(timespec="seconds") for entry in history.ledger().lingering
+    ]
     assert status["retires"] == [
         {"generation": generation, "at": end if seconds else None}
         for generation, end in zip((1, 2, 3), ends, strict=True)
     ]
 
 
-def test_the_page_is_told_when_each_will_retire(root: Layout, book: DeltaBook, tmp_path: Path) -> None:
+def test_the_page_is_told_when_each_will_retire(root: Layout, history: HistoryStore, tmp_path: Path) -> None:
     """Of these its fact *lingering* is made."""
     for name in ("index.html", "page.js"):
         (tmp_path / name).touch()
@@ -95,19 +97,19 @@ def test_the_page_is_told_when_each_will_retire(root: Layout, book: DeltaBook, t
     assert shown["lingering"] == [1, 2, 3]
     assert [(one["generation"], datetime.fromisoformat(one["at"])) for one in shown["retires"]] == [
         (entry.generation, (entry.at + timedelta(seconds=900)).replace(microsecond=0))
-        for entry in book.ledger().lingering
+        for entry in history.ledger().lingering
     ]
 
 
 def test_one_that_is_kept_is_retired_by_hand_and_fenced_out(
-    root: Layout, book: DeltaBook, capsys: pytest.CaptureFixture[str]
+    root: Layout, history: HistoryStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["retire", "2"]) == 0
     assert capsys.readouterr().out == "generation 2 has retired; its driver ends within seconds\n"
-    last = book.ledger().entries[-1]
+    last = history.ledger().entries[-1]
     assert (last.swapId, last.event, last.generation) == ("s-2", Event.RETIRED, 2)
     assert last.detail.startswith("asked for by cli:")
-    assert (lingering(book), attempts(root, 2), attempts(root, 1)) == ([1, 3], {1}, {None})
+    assert (lingering(history), attempts(root, 2), attempts(root, 1)) == ([1, 3], {1}, {None})
     assert main(["retire", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"generation": 3, "retired": True}
 
@@ -122,20 +124,20 @@ def test_one_that_is_kept_is_retired_by_hand_and_fenced_out(
     ],
 )
 def test_what_cannot_be_retired_is_refused_with_a_sentence(
-    book: DeltaBook, generation: int, reason: str, capsys: pytest.CaptureFixture[str]
+    history: HistoryStore, generation: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["retire", "1"]) == 0
-    before = book.ledger()
+    before = history.ledger()
     assert main(["retire", str(generation)]) == 2
     assert reason in capsys.readouterr().err
-    assert book.ledger() == before
+    assert history.ledger() == before
 
 
-def test_what_is_kept_retires_and_nothing_else_does(root: Layout, book: DeltaBook) -> None:
-    assert retire_kept(root, book) == [1, 2, 3]
-    assert lingering(book) == []
-    assert book.standing().generation == 4
-    assert book.ledger().building is not None
+def test_what_is_kept_retires_and_nothing_else_does(root: Layout, history: HistoryStore) -> None:
+    assert retire_kept(root, history) == [1, 2, 3]
+    assert lingering(history) == []
+    assert history.status_row().generation == 4
+    assert history.ledger().building is not None
     assert {generation: attempts(root, generation) for generation in (1, 3)} == {1: {1}, 3: {1}}
 
 
@@ -160,12 +162,12 @@ def stop_all(settings: Settings, left_over: int, keeps: bool) -> list[str]:
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_down_goes_by_what_up_was_told(
-    root: Layout, book: DeltaBook, left_over: int, keeps: bool, monkeypatch: pytest.MonkeyPatch
+    root: Layout, history: HistoryStore, left_over: int, keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWITCHYARD_KEEP_GENERATIONS", "false" if keeps else "true")
     said = stop_all(Settings(root=root.root), left_over, keeps)
     assert said == [*(f"generation {n} was kept and has retired" for n in (1, 2, 3) if keeps), "stopped"]
-    assert lingering(book) == ([] if keeps else [1, 2, 3])
+    assert lingering(history) == ([] if keeps else [1, 2, 3])
 
 
 def test_down_leaves_the_tables_alone_when_nothing_was_kept(tmp_path: Path, left_over: int) -> None:
@@ -195,9 +197,9 @@ def test_the_supervisor_tells_whether_it_keeps(tmp_path: Path) -> None:
         assert state.keeps == keeps
 
 
-def test_a_down_on_a_machine_where_nothing_runs_retires_nothing(book: DeltaBook) -> None:
+def test_a_down_on_a_machine_where_nothing_runs_retires_nothing(history: HistoryStore) -> None:
     up.down(Settings(), lambda line: None)
-    assert lingering(book) == [1, 2, 3]
+    assert lingering(history) == [1, 2, 3]
 
 
 def test_airflow_has_room_for_the_kept_ones_and_for_all_other_tasks(tmp_path: Path) -> None:

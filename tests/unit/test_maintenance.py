@@ -16,8 +16,8 @@ from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.generations import keep_spec, load_spec
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.state_machine import Event, Ledger, Standing
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.state_machine import Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.compaction import list_files, replace_files
 from switchyard.tables.files import write_file
@@ -49,21 +49,21 @@ def target_of(generation: int) -> Target:
     return Target("users", f"accounts-{generation}", "left")
 
 
-def activate(book: DeltaBook, generation: int) -> None:
+def activate(history: HistoryStore, generation: int) -> None:
     """Makes a generation active; the one before retires at once."""
 
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return generation, target_of(generation), "latest"
 
-    before, now = book.standing().generation, datetime.now(UTC)
-    request = transitions.request(book, f"s{generation}", choose=choose, requested_by="test", now=now, rules=AT_ONCE)
+    before, now = history.status_row().generation, datetime.now(UTC)
+    request = transitions.request(history, f"s{generation}", choose=choose, requested_by="test", now=now, rules=AT_ONCE)
     for event in (Event.STARTING, Event.READY):
-        transitions.note(book, request.entry(event))
-    assert transitions.try_flip(book, request.swapId, now, AT_ONCE)
-    transitions.settle_due(book, now)
+        transitions.note(history, request.entry(event))
+    assert transitions.try_flip(history, request.swapId, now, AT_ONCE)
+    transitions.settle_due(history, now)
     if before is not None:
         later = datetime.now(UTC)
-        assert transitions.try_retire(book, before, "", later, AT_ONCE, lambda _: later)
+        assert transitions.try_retire(history, before, "", later, AT_ONCE, lambda _: later)
 
 
 def begin(layout: Layout, generation: int) -> TableWriterSet:
@@ -141,10 +141,10 @@ def test_on_an_empty_installation_there_is_nothing_to_do(settings: Settings) -> 
 
 
 def test_a_retired_generation_goes_after_its_keep_time_but_not_the_way_back(layout: Layout, settings: Settings) -> None:
-    book = DeltaBook(layout)
+    history = HistoryStore(layout)
     for generation in (1, 2, 3):
         begin(layout, generation).commit(0)
-        activate(book, generation)
+        activate(history, generation)
     assert retire_rows(settings, Round(NOW + timedelta(days=6), HOUR))["generations"] == []
     assert retire_rows(settings, replace(ASKED, dry_run=True))["generations"] == [1]
     assert load_spec(layout, 1) is not None
@@ -153,9 +153,9 @@ def test_a_retired_generation_goes_after_its_keep_time_but_not_the_way_back(layo
     assert [load_spec(layout, generation) is None for generation in (1, 2, 3)] == [True, False, False]
     assert not Path(layout.checkpoint(1)).exists()
     assert Path(layout.checkpoint(2)).exists()
-    assert state_machine.find_resumable(book.ledger(), book.standing(), target_of(1)) is None
-    assert state_machine.find_resumable(book.ledger(), book.standing(), target_of(2)) == 2
-    assert [(e.event, e.generation) for e in book.ledger().entries][-1] == (Event.RETIRED, 1)
+    assert state_machine.find_resumable(history.ledger(), history.status_row(), target_of(1)) is None
+    assert state_machine.find_resumable(history.ledger(), history.status_row(), target_of(2)) == 2
+    assert [(e.event, e.generation) for e in history.ledger().entries][-1] == (Event.RETIRED, 1)
     assert retire_rows(settings, ASKED) == {"generations": [], "files": 0}
 
 
@@ -164,7 +164,7 @@ def test_who_dies_in_a_removal_leaves_the_rest_to_the_next_round(
 ) -> None:
     for generation in (1, 2, 3):
         begin(layout, generation).commit(0)
-        activate(DeltaBook(layout), generation)
+        activate(HistoryStore(layout), generation)
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -179,16 +179,16 @@ def test_who_dies_in_a_removal_leaves_the_rest_to_the_next_round(
 
 
 def test_a_generation_that_is_asked_for_again_is_not_removed(layout: Layout, settings: Settings) -> None:
-    book = DeltaBook(layout)
+    history = HistoryStore(layout)
     for generation in (1, 2, 3):
         begin(layout, generation).commit(0)
-        activate(book, generation)
+        activate(history, generation)
 
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return 1, target_of(1), "resume"
 
-    transitions.request(book, "again", choose=choose, requested_by="test", now=NOW, rules=AT_ONCE)
-    assert not transitions.try_remove(book, 1, LATER, timedelta())
+    transitions.request(history, "again", choose=choose, requested_by="test", now=NOW, rules=AT_ONCE)
+    assert not transitions.try_remove(history, 1, LATER, timedelta())
     assert retire_rows(settings, ASKED)["generations"] == []
     assert offsets(layout, "users", 1) == [0]
 
@@ -242,9 +242,9 @@ def test_a_stream_that_replaces_files_and_compaction_never_lose_or_double_a_row(
 
 
 def test_vacuum_keeps_what_progress_names_and_takes_the_rest(layout: Layout, settings: Settings) -> None:
-    book = DeltaBook(layout)
+    history = HistoryStore(layout)
     writing = begin(layout, 1)
-    activate(book, 1)
+    activate(history, 1)
     for batch_id in range(3):
         writing.commit(batch_id)
     writing.report(2, NOW)
@@ -270,7 +270,7 @@ def test_vacuum_keeps_what_progress_names_and_takes_the_rest(layout: Layout, set
 def test_vacuum_does_not_open_each_version_of_a_busy_stream(
     layout: Layout, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    activate(DeltaBook(layout), 1)
+    activate(HistoryStore(layout), 1)
     writing = begin(layout, 1)
     for batch_id in range(20):
         writing.commit(batch_id)
@@ -290,7 +290,7 @@ def test_vacuum_does_not_open_each_version_of_a_busy_stream(
 
 def test_a_version_that_a_reader_may_have_opened_in_the_retention_stays(layout: Layout, settings: Settings) -> None:
     """The stream was idle for days; its next batch came a moment before the vacuum."""
-    activate(DeltaBook(layout), 1)
+    activate(HistoryStore(layout), 1)
     writing = begin(layout, 1)
     writing.commit(0)
     writing.commit(1)
@@ -305,7 +305,7 @@ def test_a_version_that_a_reader_may_have_opened_in_the_retention_stays(layout: 
 
 
 def test_files_of_a_batch_under_way_stay_and_those_of_dead_attempts_go(layout: Layout, settings: Settings) -> None:
-    activate(DeltaBook(layout), 1)
+    activate(HistoryStore(layout), 1)
     writing = begin(layout, 1)
     writing.commit(0)
     writing.report(0, NOW - timedelta(days=1))
@@ -332,14 +332,14 @@ def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Sett
 
 
 def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
-    book, open_before = DeltaBook(layout), DeltaBook(layout)
-    activate(book, 1)
-    book.change(lambda standing: state_machine.bar(standing, 4))
+    history, open_before = HistoryStore(layout), HistoryStore(layout)
+    activate(history, 1)
+    history.change(lambda status_row: state_machine.bar(status_row, 4))
     writing = begin(layout, 1)
     for batch_id in range(12):
         writing.commit(batch_id)
         writing.report(batch_id, NOW + timedelta(seconds=batch_id))
-    standing = book.standing()
+    status_row = history.status_row()
     first = vacuum(settings, ASKED)
     writing.commit(12)
     writing.report(12, NOW + timedelta(seconds=12))
@@ -353,7 +353,7 @@ def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, 
         assert table.transaction_version(batch_app_id(1)) == 13
         assert table.transaction_version(attempt_app_id(1)) == writing.attempt
         assert offsets(layout, name, 1, versions[name]) == list(range(13))
-    assert DeltaBook(layout).standing() == book.standing() == open_before.standing() == standing
+    assert HistoryStore(layout).status_row() == history.status_row() == open_before.status_row() == status_row
     writing.commit(11)
     writing.commit(14)
     assert offsets(layout, "users", 1) == list(range(15))
@@ -362,11 +362,11 @@ def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, 
 
 def test_a_retired_generation_is_read_at_present_versions_and_holds_no_log(layout: Layout, settings: Settings) -> None:
     old, new = begin(layout, 1), None
-    activate(DeltaBook(layout), 1)
+    activate(HistoryStore(layout), 1)
     old.commit(0)
     old.report(0, NOW)
     new = begin(layout, 2)
-    activate(DeltaBook(layout), 2)
+    activate(HistoryStore(layout), 2)
     for batch_id in range(3):
         new.commit(batch_id)
         new.report(batch_id, NOW)
@@ -390,19 +390,19 @@ def test_a_generation_that_ended_in_the_middle_of_a_batch_keeps_its_versions(lay
     assert not renew_pin(layout, 1)
 
 
-def test_the_history_is_merged_under_an_open_book(layout: Layout) -> None:
-    book = DeltaBook(layout)
+def test_the_history_is_merged_while_a_store_is_open(layout: Layout) -> None:
+    history = HistoryStore(layout)
     for generation in (1, 2, 3):
-        activate(book, generation)
-    before = book.ledger()
+        activate(history, generation)
+    before = history.ledger()
     assert merge_small(layout, "swap_history", dry_run=True).files_before > 5
     done = merge_small(layout, "swap_history")
     assert (done.files_after, done.rows_removed) == (1, 0)
     assert len(DeltaTable(layout.table("swap_history")).file_uris()) == 1
-    assert book.ledger() == DeltaBook(layout).ledger() == before
-    activate(book, 4)
-    assert book.ledger().entries[: len(before.entries)] == before.entries
-    assert DeltaBook(layout).ledger() == book.ledger()
+    assert history.ledger() == HistoryStore(layout).ledger() == before
+    activate(history, 4)
+    assert history.ledger().entries[: len(before.entries)] == before.entries
+    assert HistoryStore(layout).ledger() == history.ledger()
 
 
 def test_lines_that_are_written_while_logs_are_merged_stay(layout: Layout) -> None:
@@ -457,10 +457,10 @@ def test_progress_is_folded_and_the_newest_row_stays(layout: Layout) -> None:
 
 
 def test_progress_of_generations_that_are_over_goes(layout: Layout, settings: Settings) -> None:
-    book = DeltaBook(layout)
+    history = HistoryStore(layout)
     for generation in (1, 2, 3):
         writing = begin(layout, generation)
-        activate(book, generation)
+        activate(history, generation)
         writing.commit(0)
         writing.report(0, NOW)
     retire_rows(settings, ASKED)

@@ -37,7 +37,7 @@ from switchyard.tables.sink import BatchSink
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep.forget import DONE, find_rows, forget_in_ended
-from switchyard.upkeep.referenced_versions import read_pins
+from switchyard.upkeep.referenced_versions import read_referenced_versions
 from switchyard.upkeep.small_tables import merge_small
 from tests.memory import measure
 from tests.properties.test_batches import spec_of
@@ -349,8 +349,8 @@ def test_the_newest_report_and_the_named_versions_of_hours_in_one_file(layout: L
     (newest, rate, recent), taken = measure(read_newest_reports, layout)
     assert (newest, rate, recent) == (count - 1, 10.1, 1_801)
     assert taken < 250
-    pins, taken = measure(read_pins, layout, [1], START)
-    assert pins == {name: set(range(7)) for name in BIG_TABLES}
+    referenced, taken = measure(read_referenced_versions, layout, [1], START)
+    assert referenced == {name: set(range(7)) for name in BIG_TABLES}
     assert taken < 200
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.privacy import CleanFormatter, clean_foreign_text, describe_error, mask_emails
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import store
 from switchyard.tables.logs import tell
@@ -89,7 +89,7 @@ def test_a_logged_exception_shows_the_place_and_not_the_value() -> None:
 def test_logs_and_history_hold_no_address(layout: Layout) -> None:
     tell(layout, "it failed for ann@example.org")
     entry = Entry("one", Event.FAILED, requestedBy="test", detail="it failed for ann@example.org")
-    DeltaBook(layout).append(lambda ledger: [entry])
+    HistoryStore(layout).append(lambda ledger: [entry])
     written = json.dumps([store.read_rows(layout, name) for name in ("logs", "swap_history")], default=str)
     assert "ann@" not in written
     assert written.count("it failed for (e-mail)") == 2

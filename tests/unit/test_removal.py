@@ -15,9 +15,9 @@ from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec, load_spec, remove_checkpoint
-from switchyard.swap.history_store import DeltaBook
-from switchyard.swap.reconcile import clean_up, keep_up
-from switchyard.swap.state_machine import Event, Ledger, Request, Standing
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.reconcile import clean_up, reconcile
+from switchyard.swap.state_machine import Event, Ledger, Request, StatusRow
 from switchyard.tables import store
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import check_fence, claim_attempt
@@ -28,11 +28,11 @@ RULES = Rules()
 TARGETS = {1: Target("users", "accounts", "left"), 2: Target("users", "accounts", "inner")}
 
 
-def ask(book: DeltaBook, swap_id: str, generation: int) -> Request:
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+def ask(history: HistoryStore, swap_id: str, generation: int) -> Request:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return generation, TARGETS[generation], "latest"
 
-    return transitions.request(book, swap_id, choose=choose, requested_by="test", now=datetime.now(UTC), rules=RULES)
+    return transitions.request(history, swap_id, choose=choose, requested_by="test", now=datetime.now(UTC), rules=RULES)
 
 
 def write(layout: Layout, generation: int) -> None:
@@ -62,13 +62,13 @@ def versions(layout: Layout) -> dict[str, int]:
     return {name: DeltaTable(layout.table(name)).version() for name in (*BIG_TABLES, "swap_history", "status")}
 
 
-def activate(book: DeltaBook, swap_id: str, generation: int) -> None:
-    request = ask(book, swap_id, generation)
+def activate(history: HistoryStore, swap_id: str, generation: int) -> None:
+    request = ask(history, swap_id, generation)
     for event in (Event.STARTING, Event.READY):
-        transitions.note(book, request.entry(event))
+        transitions.note(history, request.entry(event))
     now = datetime.now(UTC)
-    assert transitions.try_flip(book, swap_id, now, Rules(dwell=timedelta()))
-    transitions.settle_due(book, now)
+    assert transitions.try_flip(history, swap_id, now, Rules(dwell=timedelta()))
+    transitions.settle_due(history, now)
 
 
 def die(*_: object) -> None:
@@ -76,99 +76,101 @@ def die(*_: object) -> None:
 
 
 @pytest.fixture
-def book(layout: Layout) -> DeltaBook:
+def history(layout: Layout) -> HistoryStore:
     """Generation 1 is active and has written."""
-    book = DeltaBook(layout)
-    activate(book, "first", 1)
+    history = HistoryStore(layout)
+    activate(history, "first", 1)
     write(layout, 1)
-    return book
+    return history
 
 
-def abandon(book: DeltaBook, swap_id: str, generation: int, is_started: bool) -> None:
-    request = ask(book, swap_id, generation)
+def abandon(history: HistoryStore, swap_id: str, generation: int, is_started: bool) -> None:
+    request = ask(history, swap_id, generation)
     if is_started:
-        transitions.note(book, request.entry(Event.STARTING))
-    transitions.give_up(book, swap_id, "it broke", NOW)
+        transitions.note(history, request.entry(Event.STARTING))
+    transitions.give_up(history, swap_id, "it broke", NOW)
 
 
-def last_entry(book: DeltaBook) -> tuple[str, Event, int | None, str]:
-    entry = book.ledger().entries[-1]
+def last_entry(history: HistoryStore) -> tuple[str, Event, int | None, str]:
+    entry = history.ledger().entries[-1]
     return entry.swapId, entry.event, entry.generation, entry.detail
 
 
 def test_an_abandoned_build_loses_its_rows_checkpoint_and_spec_and_nobody_else_does(
-    layout: Layout, book: DeltaBook
+    layout: Layout, history: HistoryStore
 ) -> None:
     of_the_first = rows(layout)
     write(layout, 2)
     attempt = claim_attempt(layout, 2)
-    abandon(book, "second", 2, is_started=True)
-    clean_up(layout, book, 2)
+    abandon(history, "second", 2, is_started=True)
+    clean_up(layout, history, 2)
     assert rows(layout) == of_the_first
     assert all(len(there) == 2 for there in of_the_first.values())
     assert [path.name for path in sorted(Path(layout.under("checkpoints")).iterdir())] == ["1", "1.json"]
     detail = "its rows (8 files) and its checkpoint are removed"
-    assert last_entry(book) == ("second", Event.RETIRED, 2, detail)
+    assert last_entry(history) == ("second", Event.RETIRED, 2, detail)
     for name in BIG_TABLES:
         with pytest.raises(FencedError, match=f"attempt {attempt} of generation 2 was replaced"):
             check_fence(store.open_table(layout, name).transaction_version(attempt_app_id(2)), 2, attempt)
         assert store.open_table(layout, name).transaction_version(attempt_app_id(1)) is None
 
 
-def test_cleaning_up_again_changes_nothing(layout: Layout, book: DeltaBook) -> None:
+def test_cleaning_up_again_changes_nothing(layout: Layout, history: HistoryStore) -> None:
     write(layout, 2)
-    abandon(book, "second", 2, is_started=True)
+    abandon(history, "second", 2, is_started=True)
     settings = Settings(root=layout.root)
-    keep_up(settings, book)
-    before, ledger = versions(layout), book.ledger()
-    keep_up(settings, book)
+    reconcile(settings, history)
+    before, ledger = versions(layout), history.ledger()
+    reconcile(settings, history)
     assert versions(layout) == before
-    clean_up(layout, book, 2)
-    assert book.ledger() == ledger
+    clean_up(layout, history, 2)
+    assert history.ledger() == ledger
     assert generations_with_rows(layout) == {key: {1} for key in BIG_TABLES}
     assert remove_generation_rows(layout, 2) == 0
 
 
 def test_who_dies_after_the_rows_leaves_the_checkpoint_to_the_next(
-    layout: Layout, book: DeltaBook, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, history: HistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(layout, 2)
-    abandon(book, "second", 2, is_started=True)
+    abandon(history, "second", 2, is_started=True)
     with monkeypatch.context() as patch:
         patch.setattr("switchyard.swap.reconcile.remove_checkpoint", die)
         with pytest.raises(KeyboardInterrupt):
-            clean_up(layout, book, 2)
+            clean_up(layout, history, 2)
     assert load_spec(layout, 2) is not None
-    assert not book.ledger().is_retired(2)
-    clean_up(layout, book, 2)
+    assert not history.ledger().is_retired(2)
+    clean_up(layout, history, 2)
     assert load_spec(layout, 2) is None
-    assert last_entry(book)[:3] == ("second", Event.RETIRED, 2)
+    assert last_entry(history)[:3] == ("second", Event.RETIRED, 2)
     assert generations_with_rows(layout) == {key: {1} for key in BIG_TABLES}
 
 
-def test_a_resume_that_failed_keeps_rows_checkpoint_and_spec(layout: Layout, book: DeltaBook) -> None:
-    activate(book, "second", 2)
+def test_a_resume_that_failed_keeps_rows_checkpoint_and_spec(layout: Layout, history: HistoryStore) -> None:
+    activate(history, "second", 2)
     write(layout, 2)
     kept = rows(layout)
     later = datetime.now(UTC)
-    assert transitions.try_retire(book, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
-    abandon(book, "again", 1, is_started=True)
-    clean_up(layout, book, 1)
+    assert transitions.try_retire(history, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
+    abandon(history, "again", 1, is_started=True)
+    clean_up(layout, history, 1)
     assert rows(layout) == kept
     assert load_spec(layout, 1) is not None
     assert Path(layout.checkpoint(1), "offsets", "0").read_text() == "v1"
-    assert last_entry(book) == ("again", Event.RETIRED, 1, "it keeps its rows and its checkpoint")
+    assert last_entry(history) == ("again", Event.RETIRED, 1, "it keeps its rows and its checkpoint")
 
 
-def test_a_build_without_a_driver_loses_its_spec_and_touches_no_big_table(layout: Layout, book: DeltaBook) -> None:
+def test_a_build_without_a_driver_loses_its_spec_and_touches_no_big_table(
+    layout: Layout, history: HistoryStore
+) -> None:
     keep_spec(layout, spec := load_second_spec(layout))
-    abandon(book, "second", 2, is_started=False)
+    abandon(history, "second", 2, is_started=False)
     before = versions(layout)
-    clean_up(layout, book, 2)
+    clean_up(layout, history, 2)
     after = versions(layout)
     assert {name for name in after if after[name] != before[name]} == {"swap_history"}
     assert load_spec(layout, spec.generation) is None
-    assert last_entry(book) == ("second", Event.RETIRED, 2, "it had no driver yet")
+    assert last_entry(history) == ("second", Event.RETIRED, 2, "it had no driver yet")
 
 
 def load_second_spec(layout: Layout) -> GenerationSpec:

@@ -16,7 +16,7 @@ from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.history_store import DeltaBook
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import stable_names, store
 from switchyard.tables.logs import tell
@@ -33,7 +33,9 @@ def progress_row(**changes: object) -> Progress:
 
 
 def make_active(layout: Layout, generation: int = 1) -> None:
-    DeltaBook(layout).change(lambda standing: replace(standing, generation=generation, target=TARGET, lastApplied=NOW))
+    HistoryStore(layout).change(
+        lambda status_row: replace(status_row, generation=generation, target=TARGET, lastApplied=NOW)
+    )
 
 
 def test_every_table_has_columns_and_a_place() -> None:
@@ -129,16 +131,16 @@ def test_status_without_a_generation_is_unhealthy(layout: Layout) -> None:
 
 
 def test_status_shows_what_lingers_and_what_is_built(layout: Layout) -> None:
-    book = DeltaBook(layout)
+    history = HistoryStore(layout)
     old = Entry("s-1", Event.REQUESTED, 1, TARGET, "latest", "test")
     for event in (Event.REQUESTED, Event.APPLIED, Event.LINGERING):
-        transitions.note(book, replace(old, event=event))
+        transitions.note(history, replace(old, event=event))
     make_active(layout, 2)
     report(layout, progress_row(generation=2, at=datetime.now(UTC), lag=7))
     status = describe_status(Settings(root=layout.root))
     assert (status["healthy"], status["lag"], status["lingering"], status["swapping"]) == (True, 7, [1], None)
-    transitions.note(book, replace(old, event=Event.RETIRED))
-    transitions.note(book, Entry("s-3", Event.REQUESTED, 3, TARGET, "latest", "test"))
+    transitions.note(history, replace(old, event=Event.RETIRED))
+    transitions.note(history, Entry("s-3", Event.REQUESTED, 3, TARGET, "latest", "test"))
     status = describe_status(Settings(root=layout.root))
     assert (status["lingering"], status["swapping"]["generation"], status["swapping"]["swapId"]) == ([], 3, "s-3")
 

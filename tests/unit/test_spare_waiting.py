@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.drivers.hand_off import HandOver
+from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.spares import Offer, Order
 from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import Workspace
@@ -20,9 +20,9 @@ ORDER = Order(request=GenerationRequest(7, "users", "accounts", "left", "latest"
 
 
 @pytest.fixture
-def hand_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandOver:
+def hand_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandOff:
     monkeypatch.setattr(spare, "PULSE_SECONDS", 0.05)
-    made = HandOver.create(Workspace(tmp_path), {})
+    made = HandOff.create(Workspace(tmp_path), {})
     made.pulse.write_text("2")
     made.offer(Offer(pid=2, session=2, place="here", stamp={}))
     return made
@@ -34,39 +34,39 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def start_waiting(pool: ThreadPoolExecutor, hand_over: HandOver, stop: threading.Event) -> Future[Order | None]:
-    return pool.submit(spare._wait, None, hand_over, stop)  # type: ignore[arg-type]
+def start_waiting(pool: ThreadPoolExecutor, hand_off: HandOff, stop: threading.Event) -> Future[Order | None]:
+    return pool.submit(spare._wait, None, hand_off, stop)  # type: ignore[arg-type]
 
 
-def test_it_shows_that_it_waits_and_takes_its_order(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
-    first = hand_over.pulse.stat().st_mtime_ns
-    with hand_over.owned():
-        waiting = start_waiting(pool, hand_over, threading.Event())
-        eventually(lambda: hand_over.pulse.stat().st_mtime_ns > first)
-        assert hand_over.claim()
-        hand_over.give(ORDER)
+def test_it_shows_that_it_waits_and_takes_its_order(hand_off: HandOff, pool: ThreadPoolExecutor) -> None:
+    first = hand_off.pulse.stat().st_mtime_ns
+    with hand_off.owned():
+        waiting = start_waiting(pool, hand_off, threading.Event())
+        eventually(lambda: hand_off.pulse.stat().st_mtime_ns > first)
+        assert hand_off.claim()
+        hand_off.give(ORDER)
         assert waiting.result(10) == ORDER
 
 
-def test_a_claim_protects_it_when_its_task_has_gone(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
-    assert hand_over.claim()
-    first = hand_over.pulse.stat().st_mtime_ns
-    waiting = start_waiting(pool, hand_over, threading.Event())
-    eventually(lambda: hand_over.pulse.stat().st_mtime_ns > first)
-    hand_over.give(ORDER)
+def test_a_claim_protects_it_when_its_task_has_gone(hand_off: HandOff, pool: ThreadPoolExecutor) -> None:
+    assert hand_off.claim()
+    first = hand_off.pulse.stat().st_mtime_ns
+    waiting = start_waiting(pool, hand_off, threading.Event())
+    eventually(lambda: hand_off.pulse.stat().st_mtime_ns > first)
+    hand_off.give(ORDER)
     assert waiting.result(10) == ORDER
 
 
-def test_it_ends_with_the_task_that_started_it(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
-    with hand_over.owned():
-        waiting = start_waiting(pool, hand_over, threading.Event())
+def test_it_ends_with_the_task_that_started_it(hand_off: HandOff, pool: ThreadPoolExecutor) -> None:
+    with hand_off.owned():
+        waiting = start_waiting(pool, hand_off, threading.Event())
         assert not waiting.done()
     assert waiting.result(10) is None
 
 
-def test_it_ends_when_it_is_asked_to(hand_over: HandOver, pool: ThreadPoolExecutor) -> None:
+def test_it_ends_when_it_is_asked_to(hand_off: HandOff, pool: ThreadPoolExecutor) -> None:
     stop = threading.Event()
-    with hand_over.owned():
-        waiting = start_waiting(pool, hand_over, stop)
+    with hand_off.owned():
+        waiting = start_waiting(pool, hand_off, stop)
         stop.set()
         assert waiting.result(10) is None

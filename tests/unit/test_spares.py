@@ -17,9 +17,9 @@ import pytest
 
 from switchyard.airflow.spare_orders import find_unowned
 from switchyard.drivers import sessions
-from switchyard.drivers.detached_process import KeptProcess, start_kept
-from switchyard.drivers.fingerprint import driver_stamp
-from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.detached_process import DetachedProcess, start_kept
+from switchyard.drivers.fingerprint import fingerprint_driver
+from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.running import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
 from switchyard.drivers.spare_claim import adopt_taken, end_spares, has_taken, take_spare
 from switchyard.drivers.spares import (
@@ -40,8 +40,8 @@ from switchyard.layout import Workspace
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.log_messages import open_book
-from switchyard.swap.state_machine import Ledger, Standing
+from switchyard.swap.log_messages import open_history
+from switchyard.swap.state_machine import Ledger, StatusRow
 from tests.waiting import eventually
 
 STAMP = {"code": "a", "settings": "b"}
@@ -52,10 +52,10 @@ ORDER = Order(request=REQUEST, kafkaProperties=Path("/kafka"), swapId="swap-7")
 STAND_IN = """
 import sys, time
 from pathlib import Path
-from switchyard.drivers.hand_off import HandOver, describe_place
+from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer
 import os
-here = HandOver(Path(sys.argv[2]))
+here = HandOff(Path(sys.argv[2]))
 here.pulse.write_text(str(os.getpid()))
 here.offer(Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=here.read_stamp()))
 print("ready", flush=True)
@@ -74,15 +74,15 @@ def workspace(tmp_path: Path) -> Workspace:
 @contextmanager
 def stand_in(
     workspace: Workspace, stamp: Mapping[str, str] = STAMP, code: str = STAND_IN
-) -> Iterator[tuple[HandOver, KeptProcess]]:
-    hand_over = HandOver.create(workspace, stamp)
-    command = [sys.executable, "-c", code, "--spare", str(hand_over.folder)]
-    started = start_kept(hand_over.folder, command, os.environ | {"PYTHONPATH": os.getcwd()})
-    process = KeptProcess(hand_over.folder, started.pid)
+) -> Iterator[tuple[HandOff, DetachedProcess]]:
+    hand_off = HandOff.create(workspace, stamp)
+    command = [sys.executable, "-c", code, "--spare", str(hand_off.folder)]
+    started = start_kept(hand_off.folder, command, os.environ | {"PYTHONPATH": os.getcwd()})
+    process = DetachedProcess(hand_off.folder, started.pid)
     try:
         if code == STAND_IN:
-            eventually(lambda: hand_over.read_offer() or process.poll() is not None)
-        yield hand_over, process
+            eventually(lambda: hand_off.read_offer() or process.poll() is not None)
+        yield hand_off, process
     finally:
         process.end()
         started.wait()
@@ -112,16 +112,16 @@ def test_a_spare_waits_as_long_as_somebody_may_still_need_it(seen: Waiting, pati
 
 
 def test_no_spare_warms_up_before_something_is_active() -> None:
-    nothing = Standing(epoch=0)
+    nothing = StatusRow(epoch=0)
     assert not may_warm_up(Ledger(), nothing)
     assert may_warm_up(Ledger(), replace(nothing, generation=1))
 
 
 def test_a_taken_spare_is_followed_from_its_order_on_and_counts_as_the_generations_driver(workspace: Workspace) -> None:
     said: list[str] = []
-    with stand_in(workspace) as (hand_over, process):
+    with stand_in(workspace) as (hand_off, process):
         assert eventually(process.read_lines) == ["ready"]
-        assert [(spare.name, spare.is_ready) for spare in list_spares(workspace)] == [(hand_over.folder.name, True)]
+        assert [(spare.name, spare.is_ready) for spare in list_spares(workspace)] == [(hand_off.folder.name, True)]
         assert not has_taken(workspace, "swap-7")
         assert take_spare(workspace, ORDER, STAMP, said.append) is not None
         assert has_taken(workspace, "swap-7")
@@ -141,7 +141,7 @@ def test_a_taken_spare_is_followed_from_its_order_on_and_counts_as_the_generatio
         os.killpg(process.pid, signal.SIGKILL)
         assert eventually(taken.poll) == -signal.SIGKILL
         taken.forget()
-    assert not hand_over.folder.exists()
+    assert not hand_off.folder.exists()
     assert said == []
 
 
@@ -149,18 +149,18 @@ def test_a_driver_that_nobody_has_adopted_gets_its_run(tmp_path: Path) -> None:
     settings = Settings(root=str(tmp_path))
     assert find_unowned(settings) is None
 
-    def choose(ledger: Ledger, standing: Standing) -> tuple[int, Target, str]:
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return 7, Target("users", "accounts", "left"), "latest"
 
-    book, now = open_book(settings.layout), datetime.now(UTC)
-    transitions.request(book, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
-    with stand_in(settings.workspace) as (hand_over, _):
+    history, now = open_history(settings.layout), datetime.now(UTC)
+    transitions.request(history, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
+    with stand_in(settings.workspace) as (hand_off, _):
         assert find_unowned(settings) is None
         assert take_spare(settings.workspace, ORDER, STAMP, pytest.fail) is not None
         run = find_unowned(settings)
         assert run is not None
         assert (run.run_id, run.conf["swap_id"]) == ("generation-7", "swap-7")
-        assert hand_over.adopt()
+        assert hand_off.adopt()
         assert find_unowned(settings) is None
 
 
@@ -169,15 +169,15 @@ def test_a_spare_that_is_outdated_frozen_or_dead_is_passed_by_within_seconds(wor
     with stand_in(workspace) as (_, outdated):
         assert take_spare(workspace, ORDER, {**STAMP, "code": "c"}, said.append) is None
         assert eventually(outdated.poll) == -signal.SIGKILL
-    with stand_in(workspace) as (hand_over, frozen):
-        offer = hand_over.read_offer()
+    with stand_in(workspace) as (hand_off, frozen):
+        offer = hand_off.read_offer()
         assert offer is not None
         os.kill(offer.pid, signal.SIGSTOP)
         began = time.monotonic()
         assert take_spare(workspace, ORDER, STAMP, said.append) is None
         assert time.monotonic() - began < 5
         assert eventually(frozen.poll) == -signal.SIGKILL
-        assert hand_over.accept() is None, "an order that was withdrawn must never be carried out"
+        assert hand_off.accept() is None, "an order that was withdrawn must never be carried out"
     with stand_in(workspace) as (_, dead):
         os.killpg(dead.pid, signal.SIGKILL)
         eventually(dead.poll)
@@ -194,10 +194,10 @@ def test_an_offer_that_names_no_session_of_its_own_is_none(workspace: Workspace,
     """Session 0 would be every process that belongs to the system."""
     with pytest.raises(ValueError, match="greater than 1"):
         Offer(pid=2, session=session, place="here", stamp={})
-    hand_over = HandOver.create(workspace, STAMP)
+    hand_off = HandOff.create(workspace, STAMP)
     good = Offer(pid=2, session=2, place=describe_place(), stamp=STAMP).model_dump_json()
-    (hand_over.folder / "offer.json").write_text(good.replace('"session":2', f'"session":{session}'))
-    assert hand_over.read_offer() is None
+    (hand_off.folder / "offer.json").write_text(good.replace('"session":2', f'"session":{session}'))
+    assert hand_off.read_offer() is None
 
 
 def test_the_sessions_of_the_system_have_no_members() -> None:
@@ -205,13 +205,13 @@ def test_the_sessions_of_the_system_have_no_members() -> None:
 
 
 def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspace) -> None:
-    hand_over = HandOver.create(workspace, {"code": "old"})
+    hand_off = HandOff.create(workspace, {"code": "old"})
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     try:
         offer = Offer(pid=bystander.pid, session=bystander.pid, place=describe_place(), stamp={"code": "old"})
-        hand_over.offer(offer)
+        hand_off.offer(offer)
         assert take_spare(workspace, ORDER, STAMP, lambda text: None) is None
-        assert hand_over.is_claimed
+        assert hand_off.is_claimed
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -219,56 +219,56 @@ def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspac
 
 
 def test_a_spare_of_another_machine_is_left_alone(workspace: Workspace) -> None:
-    hand_over = HandOver.create(workspace, STAMP)
-    hand_over.offer(Offer(pid=os.getpid(), session=os.getpid(), place="elsewhere", stamp=STAMP))
+    hand_off = HandOff.create(workspace, STAMP)
+    hand_off.offer(Offer(pid=os.getpid(), session=os.getpid(), place="elsewhere", stamp=STAMP))
     assert take_spare(workspace, ORDER, STAMP, pytest.fail) is None
     assert end_spares(workspace) == []
-    assert hand_over.read_offer() is not None
+    assert hand_off.read_offer() is not None
 
 
 def test_a_spare_knows_whether_somebody_looks_after_it(workspace: Workspace) -> None:
-    hand_over = HandOver.create(workspace, STAMP)
-    assert hand_over.is_left()
+    hand_off = HandOff.create(workspace, STAMP)
+    assert hand_off.is_left()
     code = f"""
 import time
 from pathlib import Path
-from switchyard.drivers.hand_off import HandOver, describe_place
-with HandOver(Path({str(hand_over.folder)!r})).owned():
+from switchyard.drivers.hand_off import HandOff, describe_place
+with HandOff(Path({str(hand_off.folder)!r})).owned():
     time.sleep(600)
 """
     owner = subprocess.Popen([sys.executable, "-c", code])
     try:
-        eventually(lambda: not hand_over.is_left())
+        eventually(lambda: not hand_off.is_left())
         owner.kill()
-        eventually(hand_over.is_left)
+        eventually(hand_off.is_left)
     finally:
         owner.kill()
         owner.wait()
 
 
 def test_down_ends_spares_with_everything_that_belongs_to_them(workspace: Workspace) -> None:
-    with stand_in(workspace) as (hand_over, process):
+    with stand_in(workspace) as (hand_off, process):
         stop_drivers(workspace, 10)
         # The stand-in knows no signals; the shell around it writes down how it ended.
         assert eventually(process.poll) == 128 + signal.SIGTERM
-        assert not hand_over.pulse.exists()
+        assert not hand_off.pulse.exists()
         assert list_spares(workspace) == []
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 75", 75), ("kill -9 $$", 137), ("true", 0)])
 def test_the_exit_code_of_a_kept_process_outlives_its_parent(workspace: Workspace, command: str, code: int) -> None:
-    hand_over = HandOver.create(workspace, {})
-    started = start_kept(hand_over.folder, ["/bin/sh", "-c", f"echo last words; {command}"], os.environ)
-    process = KeptProcess(hand_over.folder, started.pid)
+    hand_off = HandOff.create(workspace, {})
+    started = start_kept(hand_off.folder, ["/bin/sh", "-c", f"echo last words; {command}"], os.environ)
+    process = DetachedProcess(hand_off.folder, started.pid)
     eventually(lambda: process.poll() is not None)
     assert (process.returncode, started.wait(), process.read_lines()[0]) == (code, code, "last words")
 
 
 def test_a_polite_end_reaches_the_process_inside(workspace: Workspace) -> None:
-    hand_over = HandOver.create(workspace, {})
-    script = f"trap 'echo asked; exit 3' TERM; echo there; : {hand_over.folder}; while true; do sleep 0.05; done"
-    started = start_kept(hand_over.folder, ["/bin/sh", "-c", script], os.environ)
-    process = KeptProcess(hand_over.folder, started.pid)
+    hand_off = HandOff.create(workspace, {})
+    script = f"trap 'echo asked; exit 3' TERM; echo there; : {hand_off.folder}; while true; do sleep 0.05; done"
+    started = start_kept(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
+    process = DetachedProcess(hand_off.folder, started.pid)
     assert eventually(process.read_lines) == ["there"]
     os.kill(started.pid, signal.SIGTERM)
     assert eventually(process.poll) == 3
@@ -277,9 +277,9 @@ def test_a_polite_end_reaches_the_process_inside(workspace: Workspace) -> None:
 
 
 def test_a_log_that_maintenance_has_emptied_is_read_from_its_beginning(workspace: Workspace) -> None:
-    hand_over = HandOver.create(workspace, {})
-    output = hand_over.folder / "output.log"
-    process = KeptProcess(hand_over.folder, os.getpid())
+    hand_off = HandOff.create(workspace, {})
+    output = hand_off.folder / "output.log"
+    process = DetachedProcess(hand_off.folder, os.getpid())
     output.write_text("one\ntwo\nhal")
     assert process.read_lines() == ["one", "two"]
     output.write_text("new\n")
@@ -298,7 +298,7 @@ def test_the_stamp_names_what_has_changed(tmp_path: Path) -> None:
     settings = Settings(root=str(tmp_path))
 
     def stamp(settings: Settings = settings, master: str = "local[2]", token_url: str = "") -> dict[str, str]:
-        return driver_stamp(settings, master, conf, token_url, project=tmp_path / "project")
+        return fingerprint_driver(settings, master, conf, token_url, project=tmp_path / "project")
 
     first = stamp()
     assert find_differences(first, stamp()) == []
@@ -317,7 +317,7 @@ def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Wo
 
     def judge(spare: SpareProcess | None, has_spare: bool = True) -> tuple[Level, str]:
         spares = [spare] if spare else []
-        sight = Sight(datetime.now(UTC), Ledger(), Standing(epoch=0), spares=spares)
+        sight = Sight(datetime.now(UTC), Ledger(), StatusRow(epoch=0), spares=spares)
         verdict = checks.check_drivers(sight, replace(limits, has_spare=has_spare))
         return verdict.level, verdict.text
 
@@ -332,9 +332,9 @@ def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Wo
     assert judge(replace(warming, age=460 * second))[0] is Level.OK, "it rehearses, and shows life"
     assert judge(replace(warming, age=170 * second, silence=166 * second))[0] is Level.MENDING
     assert judge(replace(warming, age=466 * second))[0] is Level.MENDING, "no rehearsal takes so long"
-    with stand_in(workspace) as (hand_over, process):
+    with stand_in(workspace) as (hand_off, process):
         found = list_spares(workspace)[0]
-        assert hand_over.claim()
+        assert hand_off.claim()
         assert not end_spare(workspace, found), "somebody is taking it"
         assert process.poll() is None
     with stand_in(workspace) as (_, process):

@@ -1,4 +1,4 @@
-"""A book in memory that can be interrupted at every read and commit: by others at work, or by a crash."""
+"""A history in memory that can be interrupted at every read and commit: by others at work, or by a crash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from switchyard.swap.state_machine import Entry, Ledger, Standing
+from switchyard.swap.state_machine import Entry, Ledger, StatusRow
 
 TICK = timedelta(microseconds=1)
 
@@ -26,12 +26,12 @@ class Point(StrEnum):
 class RowChange:
     """One commit of the status row, and the history that its decision was based on."""
 
-    before: Standing
-    after: Standing
+    before: StatusRow
+    after: StatusRow
     read: Ledger | None
 
 
-class MemoryBook:
+class MemoryHistory:
     """Implements `protocol.Book`. `pause` is called where a process can lose its turn; watchers see every commit."""
 
     def __init__(
@@ -46,36 +46,36 @@ class MemoryBook:
         self._watch_entries = watch_entries
         self._watch_row = watch_row
         self._reads: list[Ledger | None] = [None]
-        self.history = Ledger()
-        self.row = Standing()
+        self.kept = Ledger()
+        self.row = StatusRow()
 
     def ledger(self) -> Ledger:
         self._pause(Point.READ)
-        return self.show(self.history)
+        return self.show(self.kept)
 
-    def show(self, history: Ledger) -> Ledger:
-        self._reads[-1] = history
-        return history
+    def show(self, kept: Ledger) -> Ledger:
+        self._reads[-1] = kept
+        return kept
 
-    def standing(self) -> Standing:
+    def status_row(self) -> StatusRow:
         self._pause(Point.READ)
         return self.row
 
     def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
         while True:
-            before = self.history
+            before = self.kept
             written = self._stamp(before, decide(before))
             if not written:
                 return []
             self._pause(Point.BEFORE)
-            if self.history is before:
+            if self.kept is before:
                 break
-        self.history = Ledger((*before.entries, *written))
+        self.kept = Ledger((*before.entries, *written))
         self._watch_entries(before, written)
         self._pause(Point.AFTER)
         return written
 
-    def change(self, decide: Callable[[Standing], Standing | None]) -> Standing | None:
+    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
         while True:
             before = self.row
             self._reads.append(None)
@@ -103,19 +103,19 @@ class MemoryBook:
 
 @dataclass(frozen=True)
 class EarlyReader:
-    """The book in the hands of an actor that read the history before others added to it."""
+    """The history in the hands of an actor that read the history before others added to it."""
 
-    book: MemoryBook
-    history: Ledger
+    history: MemoryHistory
+    kept: Ledger
 
     def ledger(self) -> Ledger:
-        return self.book.show(self.history)
+        return self.history.show(self.kept)
 
-    def standing(self) -> Standing:
-        return self.book.standing()
+    def status_row(self) -> StatusRow:
+        return self.history.status_row()
 
     def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
-        return self.book.append(decide)
+        return self.history.append(decide)
 
-    def change(self, decide: Callable[[Standing], Standing | None]) -> Standing | None:
-        return self.book.change(decide)
+    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
+        return self.history.change(decide)
