@@ -29,6 +29,8 @@ LOGIN = {
     "ssl.key.pem": f"-----BEGIN PRIVATE KEY-----\n{CANARY}-key\n-----END PRIVATE KEY-----\n",
     "ssl.key.password": f"{CANARY}-key-password",
 }
+# Of a schema registry, which people paste with the rest. No client of ours takes it.
+REGISTRY = {"basic.auth.user.info": f"key:{CANARY}", "schema.registry.basic.auth.user.info": f"key:{CANARY}"}
 REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
 
 
@@ -78,6 +80,15 @@ def test_secrets_are_masked_when_a_task_has_read_them(connections: None) -> None
     assert [text for line in lines if CANARY in (text := str(redact(f"it is {line}!")))] == []
 
 
+def test_the_login_of_a_schema_registry_is_masked_and_goes_no_further() -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    from switchyard.airflow.connection import check_kafka
+
+    assert check_kafka({"bootstrap.servers": "b:1", **REGISTRY}) == {"bootstrap.servers": "b:1"}
+    assert CANARY not in str(redact(f"it is {REGISTRY['basic.auth.user.info']}!"))
+
+
 def test_the_page_of_the_connection_hides_them(tmp_path: Path) -> None:
     """In a process of its own: Airflow reads this configuration when it is imported."""
     import subprocess
@@ -94,7 +105,7 @@ def test_the_page_of_the_connection_hides_them(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", program],
         env=airflow_environment(Settings(root=str(tmp_path))),
-        input=json.dumps(LOGIN),
+        input=json.dumps(LOGIN | REGISTRY),
         capture_output=True,
         text=True,
     )
