@@ -21,7 +21,7 @@ from switchyard.tables.progress import Progress, bulk_rate, newest_progress, sho
 from switchyard.wording import describe_time
 
 # Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.
-USUAL_START_SECONDS = 25.0
+USUAL_START_SECONDS = 50.0
 CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
 CAUTIOUS_PAIRS_PER_SECOND = 50_000.0
 """Half of what was measured where each record makes thousands."""

@@ -43,7 +43,7 @@ from switchyard.swap.control_loop import Round, run_round
 from switchyard.swap.generations import load_spec, remove_checkpoint
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe
-from switchyard.swap.planning import Plan
+from switchyard.swap.planning import USUAL_START_SECONDS, Plan
 from switchyard.swap.state_machine import Event
 from switchyard.tables import store
 from switchyard.tables.installation import installation_id
@@ -964,7 +964,7 @@ def test_small_batches_and_long_swaps_do_not_spoil_an_estimate(yard: Yard) -> No
     send_users(yard, 10)
     made = plan(yard, joinType="inner", start="earliest")
     # The usual start: the first generation had a history to read, so what it took says nothing about a start.
-    assert made.estimateSeconds == 25.0
+    assert made.estimateSeconds == USUAL_START_SECONDS
     assert made.deadlineSeconds == 120.0
 
 
