@@ -80,12 +80,16 @@ def test_the_readme_shows_a_swap_as_the_command_tells_it() -> None:
     details = {
         Event.REQUESTED: "joinType left → inner",
         Event.STARTING: "attempt 1",
-        Event.READY: "579 joined rows of 712 records equal the batch join",
-        Event.APPLIED: "generation 3 is active",
+        Event.READY: "74 joined rows of 314 records equal the batch join",
+        Event.APPLIED: "generation 2 is active",
     }
-    entries = [Entry("cli-1", event, 3, target, start, detail=detail) for event, detail in details.items()]
-    shown = blocks_of_readme("switchyard swap").splitlines()
-    assert shown[1:] == [f"{entry.event:10}  {describe(entry)}" for entry in entries]
+    entries = [Entry("cli-1", event, 2, target, start, detail=detail) for event, detail in details.items()]
+    _, *followed, outcome = blocks_of_readme("switchyard swap").splitlines()
+    assert all(re.match(r" *\d+\.\d s  ", line) for line in followed)
+    assert [line.partition(" s  ")[2] for line in followed] == [
+        f"{entry.event:10}  {describe(entry)}" for entry in entries
+    ]
+    assert outcome == f"APPLIED: {details[Event.APPLIED]}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
