@@ -14,7 +14,7 @@ import pytest
 
 from switchyard.drivers import java
 from switchyard.drivers.processes import boot_id
-from switchyard.drivers.supervisor_state import State, supervisor_arguments, write_state
+from switchyard.drivers.supervisor_state import State, find_supervisor, supervisor_arguments, write_state
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.local import doctor, loopback
@@ -96,6 +96,8 @@ def running(tmp_path: Path) -> Iterator[Settings]:
     process = subprocess.Popen(command)
     settings.workspace.run.mkdir(parents=True)
     write_state(settings.workspace, State(pid=process.pid, boot=boot_id(), phase="ready"))
+    # A process that has just been started has no command line for a moment.
+    eventually(lambda: find_supervisor(settings.workspace))
     yield settings
     process.kill()
     process.wait()
