@@ -239,7 +239,8 @@ class _Gate:
         weights = self._weigh(leading, others)
         chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
         # Places of the windows without a stored event are looked at too: a row of `joined` there belongs to nobody.
-        sampled = [weights.take(chosen).select(PLACE), list_unstored(self.windows(self.side), weights.select(PLACE))]
+        stored = weights.select(PLACE)
+        sampled = [stored.take(pa.array(chosen, pa.int64())), list_unstored(self.windows(self.side), stored)]
         places = F.broadcast(self.spark.createDataFrame(pa.concat_tables(sampled)))
         leading = leading.join(places, PLACE, "leftsemi")
         named = {name: f"{self.side}{name.capitalize()}" for name in PLACE}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -50,8 +51,10 @@ def test_a_seed_sends_the_same_people_again(topics: Topics) -> None:
 
 
 def test_the_command_sends_so_many_records(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # The root of this clone may have an Airflow, whose connection counts.
+    monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path))
     monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", topics.bootstrap)
     pair = ["--users-topic", topics.users, "--accounts-topic", topics.accounts]
     assert main(["demo", "--records", "70", "--json", *pair]) == 0
@@ -60,8 +63,10 @@ def test_the_command_sends_so_many_records(
 
 
 def test_a_topic_that_does_not_exist_is_told_before_anything_is_sent(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # The root of this clone may have an Airflow, whose connection counts.
+    monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path))
     monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", topics.bootstrap)
     pair = ["--users-topic", topics.users, "--accounts-topic", "no-such-topic"]
     assert main(["demo", "--records", "70", *pair]) == 2
