@@ -330,9 +330,7 @@ def test_everything_asked_for_twice_at_the_same_instant_happens_once(
     assert_clean(spark, settings)
 
 
-def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(
-    spark: SparkSession, outage: Outage, tmp_path: Path
-) -> None:
+def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(spark: SparkSession, outage: Outage) -> None:
     """The last of this file, because the outage began with the first."""
     layout, topics, driver = outage.settings.layout, outage.topics, outage.driver
     outage.thawed.join()
@@ -353,22 +351,3 @@ def test_a_broker_that_hangs_and_one_that_is_down_are_waited_for(
     assert progress.attempt == outage.attempt, "the same driver went on"
     stop(driver)
     assert_clean(spark, outage.settings)
-    fail_in_an_outage(outage, tmp_path)
-
-
-def fail_in_an_outage(outage: Outage, folder: Path) -> None:
-    """A swap whose broker hangs makes no progress: it fails long before its deadline, and says why."""
-    slow = outage.settings.model_copy(update={"ready_deadline_seconds": 900, "max_offsets_per_trigger": 2})
-    history, soon = HistoryStore(slow.layout), {"SWITCHYARD_STUCK_SECONDS": "4"}
-    ask(slow, outage.topics, "asked", "inner", "earliest")
-    with running_driver(slow, outage.topics, folder, generation=2, join_type="inner", environment=soon) as pending:
-        eventually(lambda: consumed(slow.layout, 2))
-        pid = int(outage.broker.pid_file.read_text())
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            assert pending.wait(300) == FAILED, pending.tail()
-        finally:
-            os.kill(pid, signal.SIGCONT)
-    outcome = history.ledger().outcomes["asked"]
-    assert outcome.event is Event.FAILED
-    assert outcome.detail.startswith("no progress: the broker does not answer, and for ")
