@@ -31,7 +31,7 @@ HOME = ("--users-topic", "users", "--accounts-topic", "accounts")
 COMMAND_SECONDS = 600.0
 
 
-class ShippedStack(Stack):
+class DefaultStack(Stack):
     """With nothing set but where it is."""
 
     @property
@@ -95,7 +95,7 @@ def must(stack: Stack, *arguments: str) -> None:
 
 def run(folder: Path, records: int, join_types: list[str]) -> int:
     ports = {name: loopback.pick_free_port() for name in ("airflow_port", "kafka_port")}
-    stack = ShippedStack(Settings(root=str(folder / "root"), **ports))
+    stack = DefaultStack(Settings(root=str(folder / "root"), **ports))
     try:
         must(stack, "up", "--detach")
         ensure_topics(stack.kafka, AWAY[1::2])
