@@ -13,13 +13,13 @@ from pathlib import Path
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import read_properties
 from switchyard.kafka.security import TOKEN_URL
-from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.backfill import run_backfill
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
 from switchyard.swap.backfills import require_snapshot
 from switchyard.swap.state_machine import Event
+from switchyard.wording import start_logging
 
 
 def main(arguments: list[str]) -> int:

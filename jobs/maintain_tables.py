@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from switchyard.errors import SwitchyardError
-from switchyard.privacy import start_logging
 from switchyard.settings import load_settings
 from switchyard.stream.compaction import compact_tables
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
+from switchyard.wording import start_logging
 
 log = logging.getLogger("switchyard.upkeep.maintenance")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from switchyard.drivers.hand_off import HandOff
 from switchyard.kafka.client_settings import read_properties
-from switchyard.privacy import start_logging
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.spare import serve
+from switchyard.wording import start_logging
 
 
 def take_properties(path: Path) -> dict[str, str]:

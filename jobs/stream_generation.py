@@ -12,8 +12,8 @@ from pathlib import Path
 from switchyard.drivers.spares import Order
 from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import JOIN_TYPES
-from switchyard.privacy import start_logging
 from switchyard.stream.driver import drive
+from switchyard.wording import start_logging
 
 
 def parse_arguments(arguments: list[str]) -> Order:

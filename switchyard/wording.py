@@ -1,8 +1,26 @@
-"""How values read in sentences for people."""
+"""What people read in logs, the history and reasons: short, and without values of records.
+
+Our own sentences hold no values. The text of other libraries may quote what they could not read, so whatever stands in
+quotes there is cut out. E-mail addresses are masked in everything.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+import traceback
 from datetime import timedelta
+
+from switchyard.errors import SwitchyardError
+
+_EMAIL = re.compile(r"[^\s@\"'<>()\[\]{},;:=|]+@[^\s@\"'<>()\[\]{},;:=|]+")
+# A quote inside a word, as in don't, is none.
+_QUOTE = re.compile(r"(?<!\w)['\"]|['\"](?!\w)")
+# From the first quote of a line to the last, as a value may hold quotes itself.
+_QUOTED = re.compile(r"(?<!\w)['\"].*['\"](?!\w)|(?<!\w)['\"].*")
+# A line of a stack, or the name of a cause without what it says. PySpark has the stack in the text or beside it.
+_JAVA_LINE = re.compile(r"^(?:\tat [\w.$/<>]+\([\w.:$ ]*\)|Caused by: [\w.$]+)", re.MULTILINE)
+MOST_CHARACTERS = 500
 
 
 def describe_time(time: timedelta) -> str:
@@ -12,3 +30,54 @@ def describe_time(time: timedelta) -> str:
 
 def shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def mask_emails(text: str) -> str:
+    return _EMAIL.sub("(e-mail)", text)
+
+
+def clean_foreign_text(text: str) -> str:
+    """The text of an error that is not ours: without what is in quotes, without e-mail addresses, and short."""
+    lines = []
+    for line in text.strip().splitlines():
+        lines.append(_QUOTED.sub("'...'", line))
+        if len(_QUOTE.findall(line)) % 2:
+            # What is quoted goes on in the next line, and nobody can tell where it ends.
+            break
+    return mask_emails("\n".join(lines))[:MOST_CHARACTERS]
+
+
+def describe_error(error: BaseException) -> str:
+    """Why something failed, fit for people and logs."""
+    if isinstance(error, SwitchyardError):
+        return mask_emails(str(error))
+    return clean_foreign_text(str(error)) or type(error).__name__
+
+
+def describe_place(error: BaseException) -> str:
+    """Where it failed: the lines of our and others' code, also of Java, without the error's text."""
+    java = _JAVA_LINE.findall(f"{error}\n{getattr(error, '_stackTrace', None) or ''}")
+    return "".join([*traceback.format_tb(error.__traceback__), *(f"{line}\n" for line in java)])
+
+
+def describe_stack(error: BaseException) -> str:
+    """Both, for a log."""
+    return f"{describe_place(error)}{type(error).__name__}: {describe_error(error)}"
+
+
+class CleanFormatter(logging.Formatter):
+    """The last station of every line of a job's own log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_emails(super().format(record))
+
+    def formatException(self, ei: object) -> str:
+        error = ei[1] if isinstance(ei, tuple) else None
+        return describe_stack(error) if error else ""
+
+
+def start_logging() -> None:
+    """Logging for a job. Like the standard one, with values kept out."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Workspace
-from switchyard.privacy import describe_stack
+from switchyard.wording import describe_stack
 
 
 def explain_unforeseen(workspace: Workspace, error: Exception) -> SwitchyardError:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 
 from switchyard.errors import SwitchyardError
-from switchyard.privacy import clean_foreign_text, describe_error, mask_emails
 from switchyard.stream.offset_log import ADVICE
+from switchyard.wording import clean_foreign_text, describe_error, mask_emails
 
 ROOM_SECONDS = 2.0
 log = logging.getLogger("switchyard.driver")

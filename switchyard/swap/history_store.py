@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 
 from switchyard.layout import Layout
 from switchyard.policies import Target
-from switchyard.privacy import mask_emails
 from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.status import ACTIVE
+from switchyard.wording import mask_emails
 
 FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
 """Marks in the log of the status table: see `swaps`."""

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from switchyard.layout import Layout
-from switchyard.privacy import mask_emails
 from switchyard.tables import store
+from switchyard.wording import mask_emails
 
 Level = Literal["INFO", "WARNING", "ERROR"]
 _console = logging.getLogger("switchyard")

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard.layout import Layout
-from switchyard.privacy import describe_stack
 from switchyard.stream.failures import DETAILS, explain_failure
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import scan_file
+from switchyard.wording import describe_stack
 from tests.events import draw_events
 from tests.stream.running import Stream
 from tests.topics import Topics

@@ -16,13 +16,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from switchyard.layout import Layout
 from switchyard.policies import Rules, Target
-from switchyard.privacy import mask_emails
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
+from switchyard.wording import mask_emails
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Rules()
