@@ -23,7 +23,7 @@ from switchyard.tables.stable_names import ACTIVE_NAMES
 from switchyard.tables.store import Row
 
 SMALL = {
-    "status": "status",
+    "statusRow": "status",
     "history": "swap_history",
     "logs": "logs",
     "control": "control_raw",

@@ -39,6 +39,14 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     403: {"model": documents.Problem, "description": "The role does not allow it."},
     503: {"model": documents.Problem, "description": "The broker or the tables cannot be reached."},
 }
+_CHANGES: dict[str, Any] = {
+    "description": "Events; the title of each document is the name of its event.",
+    "content": {
+        "text/event-stream": {
+            "schema": {"anyOf": [kind.model_json_schema() | {"title": name} for name, kind in documents.EVENTS.items()]}
+        }
+    },
+}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self' data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -91,7 +99,7 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
     def me(viewer: Reads) -> documents.Me:
         return documents.Me(name=viewer.name, mayCommand=viewer.may_command, seesAddresses=viewer.sees_addresses)
 
-    @app.get(f"{API}/status", response_model=dict[str, Any])
+    @app.get(f"{API}/status", response_model=documents.Status)
     def status() -> Response:
         return _json(sight.status())
 
@@ -135,7 +143,7 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
         with TopicReader(find_kafka(settings)) as reader:
             return documents.Topics(topics=reader.list_joinable())
 
-    @app.get(f"{API}/changes", response_class=StreamingResponse)
+    @app.get(f"{API}/changes", response_class=StreamingResponse, responses={200: _CHANGES})
     async def changes(
         request: Request,
         viewer: Reads,
@@ -148,6 +156,7 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
         last = request.headers.get("last-event-id") or position
         start = parse_position(last) if last else None
         body = stream_changes(sight, viewer, start, rows)
+        # Without the header nginx holds events back until its buffer is full.
         return StreamingResponse(body, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     instruments = Instruments(sight)

@@ -21,6 +21,15 @@ class Me(BaseModel):
     seesAddresses: bool
 
 
+class Status(BaseModel):
+    """What `switchyard status --json` prints; before the first generation only these two."""
+
+    model_config = ConfigDict(extra="allow")
+
+    healthy: bool
+    reason: str
+
+
 class Column(BaseModel):
     name: str
     type: Literal["text", "number", "time"]
@@ -79,8 +88,53 @@ class Swap(BaseModel):
     detail: str
 
 
-def dump(document: Any) -> str:
-    return json.dumps(_plain(document), ensure_ascii=False)
+class NewRows(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    rows: list[dict[str, Any]] = Field(description="New rows of a small table, oldest first.")
+
+
+class NewTableRows(NewRows):
+    """New rows of a big table, or rows written again beside new ones."""
+
+    name: str
+    generation: int
+    version: int
+    more: int = Field(description="How many rows there are, if there are too many to send them.")
+
+
+class Versions(BaseModel):
+    """The generation and the Delta versions to read the big tables at."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    generation: int | None
+    versions: dict[str, int]
+
+
+class Reset(BaseModel):
+    """The log no longer reaches back to the position: read everything again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+EVENTS: dict[str, type[BaseModel]] = {
+    "status": Status,
+    "statusRow": NewRows,
+    "history": NewRows,
+    "logs": NewRows,
+    "control": NewRows,
+    "progress": NewRows,
+    "tables": Versions,
+    "rows": NewTableRows,
+    "reset": Reset,
+    "trouble": Problem,
+}
+"""The one document that each event of the stream of changes carries."""
+
+
+def dump(document: Any, ensure_ascii: bool = False) -> str:
+    return json.dumps(_plain(document), ensure_ascii=ensure_ascii)
 
 
 def _plain(value: Any) -> Any:

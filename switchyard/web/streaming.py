@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import format_sse_event
 
 from switchyard.errors import SwitchyardError
 from switchyard.health.read_model import Sight
@@ -26,9 +27,9 @@ LIFE_SECONDS = 300.0
 
 async def stream_changes(
     sight: Sight, viewer: Viewer, start: Position | None, names: Sequence[str], life_seconds: float = LIFE_SECONDS
-) -> AsyncIterator[str]:
+) -> AsyncIterator[bytes]:
     position: Position = start if start is not None else await run_in_threadpool(sight.changes.now)
-    yield "retry: 1000\n\n" + format_event("status", await _status(sight), position)
+    yield format_event("status", await _status(sight), position, retry=1000)
     until, beat = time.monotonic() + life_seconds, time.monotonic()
     while time.monotonic() < until and not _is_ending():
         try:
@@ -39,9 +40,10 @@ async def stream_changes(
             await asyncio.sleep(1)
         if events or time.monotonic() - beat >= BEAT_SECONDS:
             beat = time.monotonic()
-            parts = [format_event(event.kind, _mask(event.data, viewer), None) for event in events]
-            # The position comes with the last part: who is cut off in between gets all of them again.
-            yield "".join(parts) + format_event("status", await _status(sight), position)
+            for event in events:
+                yield format_event(event.kind, _mask(event.data, viewer))
+            # Only the last event carries the position: a reader that is cut off before it gets all of them again.
+            yield format_event("status", await _status(sight), position)
         await asyncio.sleep(TICK_SECONDS)
 
 
@@ -55,10 +57,12 @@ def _mask(data: dict[str, Any], viewer: Viewer) -> dict[str, Any]:
     return data | {"rows": [mask_row(row) for row in data["rows"]]}
 
 
-def format_event(kind: str, data: dict[str, Any], position: Position | None) -> str:
-    """JSON has no line breaks of its own here, so one data line is enough."""
-    place = f"id: {format_position(position)}\n" if position else ""
-    return f"{place}event: {kind}\ndata: {dump(data)}\n\n"
+def format_event(
+    name: str, document: dict[str, Any], position: Position | None = None, retry: int | None = None
+) -> bytes:
+    # ASCII, as FastAPI would take a line separator within a value (U+2028, for instance) for the end of the data.
+    data = dump(document, ensure_ascii=True)
+    return format_sse_event(event=name, data_str=data, id=format_position(position) if position else None, retry=retry)
 
 
 def _is_ending() -> bool:

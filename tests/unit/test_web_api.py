@@ -33,6 +33,7 @@ from switchyard.tables.progress import Progress, report
 from switchyard.tables.queries import WINDOW_ROWS
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
+from switchyard.web.documents import EVENTS
 from switchyard.web.streaming import stream_changes
 from tests.exposition import parse
 from tests.specs import make_spec
@@ -318,7 +319,7 @@ def test_a_flip_is_a_change(reader: Any, layout: Layout) -> None:
     set_status(layout, 2)
     events, _ = changes.after(start, ["final_ui"])
     assert [event.data["generation"] for event in events if event.kind == "tables"] == [2]
-    assert [row["generation"] for event in events if event.kind == "status" for row in event.data["rows"]] == [2]
+    assert [row["generation"] for event in events if event.kind == "statusRow" for row in event.data["rows"]] == [2]
     assert not [event for event in events if event.kind == "rows"]
 
 
@@ -329,44 +330,66 @@ def test_a_position_that_no_log_has_starts_over(reader: Any, layout: Layout) -> 
     assert position == changes.now()
 
 
-async def collect(stream: AsyncIterator[str], count: int) -> list[str]:
-    return [await anext(stream) for _ in range(count)]
+async def read_to_status(stream: AsyncIterator[bytes]) -> list[dict[str, str]]:
+    """The fields of each event, up to the next one that carries a position, each checked against its document."""
+    events: list[dict[str, str]] = []
+    while not events or events[-1]["event"] != "status":
+        lines = (await anext(stream)).decode().removesuffix("\n\n").split("\n")
+        events.append(dict(line.split(": ", 1) for line in lines))
+        EVENTS[events[-1]["event"]].model_validate_json(events[-1]["data"], strict=True)
+    assert ["id" in event for event in events] == [False] * (len(events) - 1) + [True]
+    return events
 
 
 def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) -> None:
     sight = Sight(Settings(root=layout.root))
 
-    async def follow() -> list[str]:
+    async def follow() -> list[list[dict[str, str]]]:
         stream = stream_changes(sight, VIEWERS["viewer"], None, ["final_ui"])
-        first = await anext(stream)
+        first = await read_to_status(stream)
         add_joined(layout, joined_rows(range(30, 32)))
         report_progress(layout, seconds=1)
-        return [first, await anext(stream)]
+        return [first, await read_to_status(stream)]
 
     first, second = asyncio.run(follow())
-    place = first.split("id: ")[1].split("\n")[0]
-    assert parse_position(place)["joined"] == 3
-    assert "event: rows" in second
-    assert "person" not in second
-    assert "p…@…" in second
-    lines = [line for line in second.splitlines() if line.startswith("data: ")]
-    assert all(isinstance(json.loads(line.removeprefix("data: ")), dict) for line in lines)
+    assert [event["retry"] for event in first] == ["1000"]
+    assert parse_position(first[0]["id"])["joined"] == 3
+    assert [event["event"] for event in second] == ["progress", "rows", "tables", "status"]
+    assert not [event for event in second if "person" in event["data"]]
+    assert [row["email"] for row in json.loads(second[1]["data"])["rows"]] == ["p…@…", "p…@…"]
+
+
+def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layout: Layout) -> None:
+    """`read_to_status` compares; the tables cannot be made unreadable here, so `trouble` does not come."""
+    sight = Sight(Settings(root=layout.root))
+    position = sight.changes.now() | {"status": -1}
+    add_joined(layout, joined_rows(range(30, 32)))
+    report_progress(layout, seconds=1)
+    tell(layout, "one")
+    keep_messages(layout, "{}")
+    store.append_rows(layout, "swap_history", [{"swapId": "a", "event": "REFRESHED", "at": START}])
+
+    async def follow() -> set[str]:
+        stream = stream_changes(sight, VIEWERS["admin"], position, ["final_ui"])
+        lost = stream_changes(sight, VIEWERS["admin"], position | {"status": 999}, [])
+        return {event["event"] for each in (stream, stream, lost, lost) for event in await read_to_status(each)}
+
+    assert asyncio.run(follow()) == EVENTS.keys() - {"trouble"}
 
 
 def test_a_new_control_message_comes_with_the_stream_masked_and_cut(reader: Any, layout: Layout) -> None:
     sight = Sight(Settings(root=layout.root))
 
-    async def follow() -> str:
+    async def follow() -> list[dict[str, str]]:
         stream = stream_changes(sight, VIEWERS["viewer"], None, [])
-        await anext(stream)
+        await read_to_status(stream)
         keep_messages(layout, '{"id": "ada@example.org"}', "x " * 35_000)
-        return await anext(stream)
+        return await read_to_status(stream)
 
-    part = asyncio.run(follow())
-    assert "event: control" in part
-    assert "ada" not in part
-    data = next(line for line in part.splitlines() if line.startswith("data: "))
-    values = [row["value"] for row in json.loads(data.removeprefix("data: "))["rows"]]
+    events = asyncio.run(follow())
+    assert [event["event"] for event in events] == ["control", "status"]
+    assert "ada" not in events[0]["data"]
+    values = [row["value"] for row in json.loads(events[0]["data"])["rows"]]
     assert values == ['{"id": "a…@…"}', "x " * (MOST_CHARACTERS // 2) + "… (70000 characters)"]
 
 

@@ -83,17 +83,17 @@ async function start(): Promise<void> {
     byId("connection").textContent = STATES[state];
     byId("connection").className = state;
   });
-  stream.on("status", (status: Status & { rows?: Row[] }) => {
-    if (status.rows) return grids.get("orchestrator_status")?.changed();
+  stream.on("statusRow", () => grids.get("orchestrator_status")?.changed());
+  stream.on("status", (status) => {
     showStatus(status);
     control.show(status);
     if (status.generation !== generation) void flip(status.generation);
   });
   stream.on("tables", () => LIVE.forEach((name) => grids.get(name)?.changed()));
-  stream.on("progress", (data: { rows: Row[] }) => plots.add(data.rows));
-  stream.on("logs", (data: { rows: Row[] }) => addLog(data.rows));
-  stream.on("history", (data: { rows: Row[] }) => {
-    history = [...history, ...data.rows].slice(-2000);
+  stream.on("progress", ({ rows }) => plots.add(rows));
+  stream.on("logs", ({ rows }) => addLog(rows));
+  stream.on("history", ({ rows }) => {
+    history = [...history, ...rows].slice(-2000);
     drawTimeline(byId("timeline"), history);
     grids.get("swap_history")?.changed();
   });

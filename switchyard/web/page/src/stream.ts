@@ -1,8 +1,21 @@
 // The stream of changes. It heals by itself and goes on where it was cut off, as each event carries its position.
-import { ApiError, Me, ask } from "./api";
+import { ApiError, Me, Row, Status, ask } from "./api";
 
-export type Listener = (data: any) => void;
-const KINDS = ["status", "history", "logs", "control", "progress", "tables", "reset", "trouble"];
+type NewRows = { rows: Row[] };
+// The one document that each event carries; EVENTS in documents.py has the same.
+type Documents = {
+  status: Status;
+  statusRow: NewRows;
+  history: NewRows;
+  logs: NewRows;
+  control: NewRows;
+  progress: NewRows;
+  tables: { generation: number | null; versions: Record<string, number> };
+  reset: Record<string, never>;
+  trouble: { detail: string };
+};
+type Name = keyof Documents;
+const NAMES: Name[] = ["status", "statusRow", "history", "logs", "control", "progress", "tables", "reset", "trouble"];
 const SILENT_MS = 15_000;
 const RETRY_MS = 2_000;
 
@@ -10,7 +23,7 @@ export class Stream {
   private source: EventSource | null = null;
   private position = "";
   private heard = Date.now();
-  private listeners = new Map<string, Listener[]>();
+  private listeners = new Map<Name, (document: any) => void>();
 
   constructor(private readonly tell: (state: "live" | "lost" | "expired") => void) {
     setInterval(() => this.watch(), RETRY_MS);
@@ -21,8 +34,8 @@ export class Stream {
     });
   }
 
-  on(kind: string, listener: Listener): void {
-    this.listeners.set(kind, [...(this.listeners.get(kind) ?? []), listener]);
+  on<N extends Name>(name: N, listener: (document: Documents[N]) => void): void {
+    this.listeners.set(name, listener);
   }
 
   open(): void {
@@ -30,17 +43,16 @@ export class Stream {
     this.heard = Date.now();
     this.source = new EventSource(`api/v1/changes?position=${encodeURIComponent(this.position)}`);
     this.source.onerror = () => this.tell("lost");
-    for (const kind of KINDS) {
-      this.source.addEventListener(kind, (event) => this.take(kind, event as MessageEvent<string>));
+    for (const name of NAMES) {
+      this.source.addEventListener(name, (event) => this.take(name, event as MessageEvent<string>));
     }
   }
 
-  private take(kind: string, event: MessageEvent<string>): void {
+  private take(name: Name, event: MessageEvent<string>): void {
     this.heard = Date.now();
     if (event.lastEventId) this.position = event.lastEventId;
     this.tell("live");
-    const data = JSON.parse(event.data);
-    for (const listener of this.listeners.get(kind) ?? []) listener(data);
+    this.listeners.get(name)?.(JSON.parse(event.data));
   }
 
   // A browser gives up for good on an answer that is not a stream, and never notices a silent one.
