@@ -185,13 +185,13 @@ def _judge(verdict: Verdict, began: float) -> None:
 
 def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, show_life: Callable[[], None]) -> None:
     """Streams to the end that the spec names, and shows life after each batch."""
-    seen = runner.position
+    seen = runner.progress.position
     place = to_hadoop(settings.layout.checkpoint(runner.spec.generation))
     deadline = time.monotonic() + MOST_REHEARSAL_SECONDS
     query = writer.foreachBatch(runner).option("checkpointLocation", place).start()
     while query.isActive and time.monotonic() < deadline and not _is_done(runner):
-        if runner.position != seen:
-            seen = runner.position
+        if runner.progress.position != seen:
+            seen = runner.progress.position
             show_life()
         time.sleep(0.05)
     show_life()
@@ -203,7 +203,7 @@ def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, s
 
 
 def _is_done(runner: BatchRunner) -> bool:
-    return runner.position is not None and has_reached(runner.position.end, runner.spec.readyOffsets)
+    return runner.progress.position is not None and has_reached(runner.progress.position.end, runner.spec.readyOffsets)
 
 
 def _made_up_records(spark: SparkSession, people: int, fields: tuple[str, ...]) -> DataFrame:

@@ -17,10 +17,11 @@ from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer, Order, Patience, Waiting, choose_patience
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.settings import Settings, load_settings
+from switchyard.stream.attempt import End
 from switchyard.stream.driver import drive
-from switchyard.stream.lifecycle import PULSE_SECONDS, End
 from switchyard.stream.rehearsal import rehearse
 from switchyard.stream.session import start_session
+from switchyard.stream.watch_loop import PID_FILE_SECONDS
 
 LOOK_SECONDS = 0.05
 PROOF_SECONDS = 10.0
@@ -66,7 +67,7 @@ def _wait(spark: SparkSession, hand_off: HandOff, stop: threading.Event) -> Orde
             return order
         claimed_seconds = hand_off.claimed_seconds
         now = time.monotonic()
-        is_looking = now - shown > PULSE_SECONDS
+        is_looking = now - shown > PID_FILE_SECONDS
         patience = choose_patience(Waiting(stop.is_set(), is_looking and hand_off.is_left(), claimed_seconds))
         if patience is not Patience.WAIT:
             log.info("the spare driver ends: %s", patience)

@@ -11,7 +11,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from switchyard.errors import SwitchyardError
 from switchyard.health.checks import explain_standstill
+from switchyard.stream.attempt import Attempt
 from switchyard.stream.runner import BatchRunner
 
 QUIET_SECONDS = 2.0
@@ -45,18 +47,35 @@ class StallWatch:
         self._cpu_gauge = sources.apply(0).metricRegistry().getGauges().get("jvmCpuTime")
         self._pauses = _find_pauses(spark)
         self._used = (0.0, 0.0, 0.0)
+        self._is_still = False
+
+    def check(self, attempt: Attempt) -> None:
+        """Warn when nothing moves. If it stays like this, raise: the task `stream` then starts the next attempt."""
+        self.look()
+        if reason := self.explain_end(attempt.settings.rules.stuck):
+            # The query is stopped after its batch, and this batch would not end by itself.
+            self._context.cancelAllJobs()
+            can_fail = self._runner.is_pending and attempt.history.status_row().generation is not None
+            raise SwitchyardError(f"no progress: {reason}{'; then send it again' if can_fail else ''}")
+        reason = self.explain(attempt.settings.limits.standstill)
+        if reason and not self._is_still:
+            attempt.tell(reason, "WARNING")
+            self._runner.progress.report_alive()
+        if self._is_still and not reason:
+            attempt.tell("rows move again")
+        self._is_still = reason is not None
 
     def look(self) -> None:
-        runner = self._runner
+        progress = self._runner.progress
         if self._needs_executors:
             # The driver itself is one of those listed.
-            runner.executors = self._context.getExecutorMemoryStatus().size() - 1
-            self._had_executors |= runner.executors > 0
-        is_idle = not runner.lag and not runner.is_catching_up and runner.executors != 0
-        is_quiet = time.monotonic() - runner.moved_at > QUIET_SECONDS
+            progress.executors = self._context.getExecutorMemoryStatus().size() - 1
+            self._had_executors |= progress.executors > 0
+        is_idle = not progress.lag and not self._runner.is_catching_up and progress.executors != 0
+        is_quiet = time.monotonic() - progress.moved_at > QUIET_SECONDS
         # What a driver does that has no executors left is no work.
-        if is_idle or (is_quiet and runner.executors != 0 and self._has_moved()):
-            runner.moved_at = time.monotonic()
+        if is_idle or (is_quiet and progress.executors != 0 and self._has_moved()):
+            progress.moved_at = time.monotonic()
 
     def _has_moved(self) -> bool:
         before, self._signs = self._signs, self._read_signs()
@@ -85,13 +104,13 @@ class StallWatch:
 
     def explain(self, patience: timedelta) -> str | None:
         """Why nothing has moved for so long; None when something has, or nothing waits."""
-        runner = self._runner
-        still = timedelta(seconds=time.monotonic() - runner.moved_at)
-        return explain_standstill(runner.lag, runner.executors, still, patience, runner.is_catching_up)
+        progress, is_catching_up = self._runner.progress, self._runner.is_catching_up
+        still = timedelta(seconds=time.monotonic() - progress.moved_at)
+        return explain_standstill(progress.lag, progress.executors, still, patience, is_catching_up)
 
     def explain_end(self, stuck: timedelta) -> str | None:
         """Why the driver has to end; a cluster may take its time to give a new driver its first executor."""
-        has_lost = self._had_executors and self._runner.executors == 0
+        has_lost = self._had_executors and self._runner.progress.executors == 0
         return self.explain(min(stuck, LOST_EXECUTORS) if has_lost else stuck)
 
 

@@ -8,7 +8,7 @@ import runpy
 from pathlib import Path
 
 from switchyard.layout import PROJECT
-from switchyard.stream import lifecycle, runner
+from switchyard.stream import attempt, attempt_end, progress_report, promotion, watch_loop
 from switchyard.swap import history_store, reconcile
 from switchyard.tables import logs
 
@@ -21,6 +21,6 @@ class JumpingClock(clock.datetime):
         return clock.datetime.now(tz) + clock.timedelta(seconds=float(SHIFT.read_text()))
 
 
-for module in (reconcile, lifecycle, runner, history_store, logs):
+for module in (reconcile, attempt, watch_loop, promotion, attempt_end, progress_report, history_store, logs):
     module.datetime = JumpingClock  # type: ignore[attr-defined]
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from switchyard.layout import PROJECT
-from switchyard.stream import runner, session
+from switchyard.stream import progress_report, runner, session
 from switchyard.swap import transitions
 from switchyard.tables import joined_changes
 from switchyard.tables.writer import TableWriter
@@ -97,5 +97,5 @@ runner.collect_if_it_fits = get_stuck(runner.collect_if_it_fits)
 joined_changes.user_rows = leak_values(joined_changes.user_rows)
 transitions.try_flip = crash_after_flip(transitions.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
-runner.report = crash_in_report(runner.report)
+progress_report.report = crash_in_report(progress_report.report)
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -10,10 +10,10 @@ from typing import Any
 
 from switchyard.layout import PROJECT
 from switchyard.settings import load_settings
-from switchyard.stream import lifecycle
+from switchyard.stream import promotion
 
 GATE_SECONDS = 6.0
-examine = lifecycle.examine
+examine = promotion.examine
 
 
 def examine_slowly(*arguments: Any) -> Any:
@@ -27,5 +27,5 @@ def examine_slowly(*arguments: Any) -> Any:
     return examine(*arguments)
 
 
-lifecycle.examine = examine_slowly
+promotion.examine = examine_slowly
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -89,7 +89,7 @@ def test_a_stream_merges_its_small_files_as_it_goes(
         monkeypatch.setattr(module, "FAN_IN", 4)
     stream = Stream.prepare(spark, layout, topics, join_type, max_offsets_per_trigger=15)
     topics.send(draw_events(seed=12, count=EVENTS, people=40))
-    batches = stream.run_attempt().position.batch_id + 1
+    batches = stream.run_attempt().progress.position.batch_id + 1
     live = {name: len(list_files(store.open_table(layout, name), 1)) for name in (*BIG_TABLES, "progress")}
     assert batches >= 8
     assert max(live.values()) <= 8, live

@@ -17,7 +17,8 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.local.loopback import pick_free_port
 from switchyard.settings import Settings
-from switchyard.stream.lifecycle import End, run_generation
+from switchyard.stream.attempt import End
+from switchyard.stream.lifecycle import run_generation
 from switchyard.stream.session import METRICS_PATH
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message

@@ -29,7 +29,7 @@ WORKING = "concat(hash(id), if(id % 100000 = 0, java_method('java.lang.Thread', 
 def runner(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> BatchRunner:
     monkeypatch.setattr(stall, "QUIET_SECONDS", 0.0)
     runner = BatchRunner(Settings(root=layout.root), make_spec(1, Target("users", "accounts", "left")), 1)
-    runner.broker_ends = {"users": {0: 7}}
+    runner.progress.broker_ends = {"users": {0: 7}}
     return runner
 
 
@@ -54,9 +54,9 @@ def running_task(spark: SparkSession, expression: str) -> Iterator[None]:
 
 
 def has_moved(watched: StallWatch, runner: BatchRunner) -> bool:
-    before = runner.moved_at
+    before = runner.progress.moved_at
     watched.look()
-    return runner.moved_at > before
+    return runner.progress.moved_at > before
 
 
 def test_a_long_task_that_works_moves(spark: SparkSession, runner: BatchRunner) -> None:
@@ -64,7 +64,7 @@ def test_a_long_task_that_works_moves(spark: SparkSession, runner: BatchRunner) 
     with running_task(spark, WORKING):
         for _ in range(3):
             eventually(lambda: has_moved(watched, runner))
-        assert runner.executors is None
+        assert runner.progress.executors is None
 
 
 def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: SparkSession, runner: BatchRunner) -> None:
@@ -77,7 +77,7 @@ def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: Spa
         assert watched.explain(timedelta(minutes=1)) is None
         runner.sink.writers["users"].touched_files += 1
         assert has_moved(watched, runner)
-        runner.broker_ends = {}
+        runner.progress.broker_ends = {}
         assert has_moved(watched, runner), "it is not known whether anything waits"
         runner.is_catching_up = True
         reason = eventually(lambda: watched.look() or watched.explain_end(timedelta(seconds=3)), every_seconds=1)

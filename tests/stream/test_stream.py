@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
 from switchyard.stream import bulk
 from switchyard.stream.query import generation_rows
-from switchyard.stream.runner import MOST_TASK_ROWS
 from switchyard.stream.session import MAX_RESULT_SIZE
+from switchyard.stream.small_batch import MOST_TASK_ROWS
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from tests.events import FIRST_MS, draw_events

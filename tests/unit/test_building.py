@@ -27,7 +27,7 @@ class Counting(BatchRunner):
 @pytest.fixture
 def runner(layout: Layout) -> Counting:
     made = Counting(Settings(root=layout.root), MADE_UP, claim_attempt(layout, MADE_UP.generation))
-    made.is_building = True
+    made.is_pending = True
     return made
 
 
@@ -41,12 +41,12 @@ def test_a_batch_of_a_build_waits_until_the_one_before_it_was_looked_at(
     runner: Counting, pool: ThreadPoolExecutor
 ) -> None:
     runner(None, 0)  # type: ignore[arg-type]
-    assert not runner.looked.is_set()
+    assert not runner.batch_seen.is_set()
     second = pool.submit(runner, None, 1)  # type: ignore[arg-type]
     assert not second.done()
     with runner.busy:
         assert runner.done == 0, "it does not even hold the lock that the main thread takes for the proof"
-    runner.looked.set()
+    runner.batch_seen.set()
     second.result(10)
     assert runner.done == 1
 
@@ -60,8 +60,8 @@ def test_a_batch_that_waits_gives_way_when_the_driver_stops(runner: Counting, po
 
 
 def test_after_the_flip_nobody_waits(runner: Counting) -> None:
-    runner.is_building = False
+    runner.is_pending = False
     runner(None, 0)  # type: ignore[arg-type]
-    assert eventually(runner.looked.is_set)
+    assert eventually(runner.batch_seen.is_set)
     runner(None, 1)  # type: ignore[arg-type]
     assert runner.done == 1

@@ -15,7 +15,8 @@ from switchyard.errors import FencedError, InputError
 from switchyard.layout import Layout
 from switchyard.policies import Rules
 from switchyard.settings import Settings
-from switchyard.stream.runner import BatchRunner, position_of
+from switchyard.stream.progress_report import position_of
+from switchyard.stream.runner import BatchRunner
 from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.history_store import HistoryStore
@@ -240,7 +241,7 @@ def test_an_idle_driver_forgets_beside_its_watch_and_reports_the_new_versions(la
     runner.forget_soon()
     eventually(lambda: not runner.sink.has_new_marks())
     with runner.busy:
-        runner.report_alive()
+        runner.progress.report_alive()
     progress = newest_progress(layout, 1)
     assert progress is not None
     assert (progress.batchId, forget.mark_at(layout, progress)) == (0, mark)
@@ -259,7 +260,7 @@ def test_an_idle_driver_leaves_half_a_batch_to_its_replay_and_notices_a_successo
     write_batch(layout)
     runner._forget_in_thread()
     assert runner.fenced is None
-    runner.position = position_of(newest_progress(layout, 1))
+    runner.progress.position = position_of(newest_progress(layout, 1))
     runner._forget_in_thread()
     assert isinstance(runner.fenced, FencedError)
     assert runner.failure is None

@@ -21,7 +21,7 @@ ORDER = Order(request=GenerationRequest(7, "users", "accounts", "left", "latest"
 
 @pytest.fixture
 def hand_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandOff:
-    monkeypatch.setattr(spare, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(spare, "PID_FILE_SECONDS", 0.05)
     made = HandOff.create(Workspace(tmp_path), {})
     made.pulse.write_text("2")
     made.offer(Offer(pid=2, session=2, place="here", stamp={}))

@@ -1,0 +1,89 @@
+"""One attempt of a generation: the request that it serves, its number, and the exit codes it may end with."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from switchyard.errors import FencedError
+from switchyard.layout import Layout
+from switchyard.policies import Target
+from switchyard.settings import Settings
+from switchyard.spec import GenerationSpec
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.planning import allow_seconds, count_to_read
+from switchyard.swap.state_machine import Event, Ledger, Request, StatusRow
+from switchyard.tables.logs import Level, tell
+from switchyard.tables.writer import claim_attempt
+
+
+class End(enum.Enum):
+    """How an attempt ended, with its exit code."""
+
+    RETIRED = 0
+    FENCED = 75
+    STOPPED = 143
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a driver process knows of itself. All that changes is in the history."""
+
+    settings: Settings
+    history: HistoryStore
+    spec: GenerationSpec
+    request: Request
+    number: int
+
+    @property
+    def layout(self) -> Layout:
+        return self.settings.layout
+
+    @property
+    def generation(self) -> int:
+        return self.spec.generation
+
+    def must_stop(self) -> bool:
+        return state_machine.must_stop(self.history.ledger(), self.request)
+
+    def tell(self, msg: str, level: Level = "INFO") -> None:
+        """Write a line into `logs`, under the newest request of the generation."""
+        request = self.history.ledger().request_of(self.generation)
+        swap_id = request.swapId if request else None
+        tell(self.layout, msg, level=level, generation=self.generation, swap_id=swap_id)
+
+
+def find_request(settings: Settings, history: HistoryStore, spec: GenerationSpec) -> Request:
+    """Return the request of a generation. One that was started by hand gets a request here, so it has a history too."""
+    known = history.ledger().request_of(spec.generation)
+    if known is not None:
+        return known
+
+    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+        return spec.generation, spec.target, spec.start
+
+    records = count_to_read(spec.startOffsets, spec.readyOffsets)
+    seconds = allow_seconds(settings, history.ledger(), records, spec.target)
+    return transitions.request(
+        history,
+        f"{state_machine.BY_HAND_PREFIX}{spec.generation}",
+        choose=choose,
+        requested_by="hand",
+        now=datetime.now(UTC),
+        rules=settings.rules,
+        detail="the job was started by hand",
+        within=timedelta(seconds=seconds),
+    )
+
+
+def claim(settings: Settings, history: HistoryStore, spec: GenerationSpec, request: Request) -> Attempt:
+    """Take the next attempt number, which fences older attempts out, and write STARTING."""
+    attempt = Attempt(settings, history, spec, request, claim_attempt(settings.layout, spec.generation))
+    if attempt.must_stop():
+        raise FencedError(f"generation {spec.generation} ended while attempt {attempt.number} was starting")
+    if not transitions.note(history, request.entry(Event.STARTING, f"attempt {attempt.number}")):
+        text = f"the driver of generation {spec.generation} is starting again: attempt {attempt.number}"
+        tell(settings.layout, text, generation=spec.generation, swap_id=request.swapId)
+    return attempt

@@ -1,0 +1,142 @@
+"""The main thread of a driver: waits until something is due, and does it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+from switchyard.errors import FencedError, SwitchyardError
+from switchyard.kafka.topics import TopicReader
+from switchyard.stream.attempt import Attempt, End
+from switchyard.stream.attempt_end import end_fenced, give_up, retire_if_due
+from switchyard.stream.broker_watch import BrokerWatch
+from switchyard.stream.clock_jumps import JumpWatch
+from switchyard.stream.heartbeat import Heartbeat
+from switchyard.stream.promotion import Promotion
+from switchyard.stream.running_query import RunningQuery
+from switchyard.stream.stall import StallWatch
+from switchyard.swap import state_machine, transitions
+from switchyard.swap.reconcile import retire_silent
+from switchyard.swap.state_machine import Event, Ledger, StatusRow
+
+HISTORY_SECONDS = 0.5
+RESTING_HISTORY_SECONDS = 1.0
+"""How often the history is read by an active generation that no other one watches"""
+STOP_SECONDS = 0.5
+PENDING_STOP_SECONDS = 0.05
+"""How often the driver sees whether it is to stop; while it is pending, also whether a batch has ended"""
+LAG_SECONDS = 2.0
+PID_FILE_SECONDS = 2.0
+
+
+class WatchLoop:
+    """What it keeps is only about this process: when something is due, and since when it watches."""
+
+    def __init__(self, attempt: Attempt, running: RunningQuery, reader: TopicReader, stop: threading.Event) -> None:
+        self._attempt = attempt
+        self._running = running
+        self._runner = running.runner
+        self._stop = stop
+        self._since = _now()
+        self._is_resting = False
+        self._is_on_probation = False
+        self._due: dict[str, float] = {}
+        self._clock = JumpWatch()
+        self._broker = BrokerWatch(attempt, self._runner, reader)
+        self._stall = StallWatch(running.spark, self._runner)
+        self._heartbeat = Heartbeat(attempt, self._runner)
+        self._promotion = Promotion(attempt, running)
+
+    def until_end(self) -> End:
+        while True:
+            if self._wait():
+                self._attempt.tell("asked to stop: the driver ends after its batch")
+                return End.STOPPED
+            if end := self._do_what_is_due():
+                return end
+
+    def _wait(self) -> bool:
+        """Wait until something may be due, or a batch of a pending generation has ended; return whether to stop."""
+        if self._promotion.wait_for_verdict(HISTORY_SECONDS):
+            return self._stop.is_set()
+        every = PENDING_STOP_SECONDS if self._runner.is_pending else STOP_SECONDS
+        deadline = time.monotonic() + HISTORY_SECONDS
+        while self._runner.batch_seen.is_set() and time.monotonic() < deadline:
+            if self._stop.wait(every):
+                return True
+            self._promotion.read_topics_early()
+        return self._stop.is_set()
+
+    def _do_what_is_due(self) -> End | None:
+        if self._runner.fenced is not None:
+            return end_fenced(self._attempt, self._runner.fenced)
+        if reason := self._running.find_failure():
+            raise SwitchyardError(f"the stream has stopped: {reason}")
+        if self._is_due("lag", LAG_SECONDS):
+            self._broker.ask_ends()
+            self._stall.check(self._attempt)
+        try:
+            self._heartbeat.report_if_due(self._is_on_probation)
+        except FencedError as error:
+            return end_fenced(self._attempt, error)
+        if self._is_due("pid file", PID_FILE_SECONDS):
+            self._heartbeat.touch_pid_file()
+        every = RESTING_HISTORY_SECONDS if self._is_resting else HISTORY_SECONDS
+        if self._runner.batch_seen.is_set() and not self._is_due("history", every):
+            return None
+        end = self._follow_history()
+        if not self._promotion.is_comparing or not self._runner.is_pending:
+            self._runner.batch_seen.set()
+        return end
+
+    def _is_due(self, what: str, every_seconds: float) -> bool:
+        now = time.monotonic()
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + every_seconds
+        return True
+
+    def _follow_history(self) -> End | None:
+        """Do what is due for this generation, from its flip to its retirement, and what is due for all."""
+        self._note_clock_jump()
+        history, generation = self._attempt.history, self._attempt.generation
+        rules = self._attempt.settings.rules
+        transitions.settle_due(history, _now())
+        ledger, status_row = history.ledger(), history.status_row()
+        request = ledger.building
+        is_active = status_row.generation == generation
+        self._is_on_probation = is_active and state_machine.is_on_probation(ledger, _now(), rules)
+        self._is_resting = is_active and not self._is_on_probation
+        self._runner.is_pending = request is not None and request.generation == generation and not is_active
+        self._runner.is_catching_up = self._is_catching_up(ledger, status_row)
+        if state_machine.is_abandoned(ledger, generation):
+            self._promotion.cancel()
+            return give_up(self._attempt, self._running)
+        if state_machine.must_stop(ledger, self._attempt.request):
+            return End.RETIRED
+        if request is not None and self._runner.is_pending:
+            self._promotion.advance(request)
+        elif is_active and _now() - self._since > rules.silence:
+            retire_silent(self._attempt.settings, history, _now())
+        elif ledger.is_lingering(generation):
+            return retire_if_due(self._attempt, self._running, self._since)
+        return None
+
+    def _is_catching_up(self, ledger: Ledger, status_row: StatusRow) -> bool:
+        """Whether a swap waits for what this driver reads; with nothing active there is nothing to fall back to."""
+        request = ledger.building
+        if request is None or not self._runner.is_pending or status_row.generation is None:
+            return False
+        return not ledger.has(request.swapId, Event.READY) and not self._promotion.has_caught_up(request)
+
+    def _note_clock_jump(self) -> None:
+        """After a clock jump, restart the silence timer: times from before say nothing about silence."""
+        jump = self._clock.find_jump(_now(), time.monotonic())
+        if jump is not None:
+            self._since = _now()
+            self._attempt.tell(f"the clock has jumped by {jump.total_seconds():.0f} s", "WARNING")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
