@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from switchyard.drivers import processes, sessions
+from switchyard.drivers import processes
 
 OUTPUT = "output.log"
 EXIT = "exit"
@@ -89,11 +89,8 @@ class DetachedProcess:
 
     def _is_there(self) -> bool:
         """One that is being started has no command line yet."""
-        return self._is_own() or any(not processes.read_command(pid) for pid in sessions.members([self.pid]))
-
-    def _is_own(self) -> bool:
-        """A pid may have been given to another process since: the command line tells."""
-        return any(str(self.folder) in processes.read_command(pid) for pid in sessions.members([self.pid]))
+        commands = [processes.read_command(member.pid) for member in processes.find_members([self.pid])]
+        return any(not command or str(self.folder) in command for command in commands)
 
     def forget(self) -> None:
         """Removes its folder, after its end."""
@@ -101,6 +98,11 @@ class DetachedProcess:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def end(self) -> None:
-        """At once, with all that it has started. A session in which nobody names the folder is not its own."""
-        if self._is_own():
-            sessions.send(sessions.members([self.pid]), signal.SIGKILL)
+        """At once, with all that it has started.
+
+        The pid may have been given to another process since: a session in which no command line names the folder is
+        left alone.
+        """
+        members = processes.find_members([self.pid])
+        if any(str(self.folder) in processes.read_command(member.pid) for member in members):
+            processes.send(members, signal.SIGKILL)

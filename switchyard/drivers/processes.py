@@ -1,59 +1,103 @@
-"""Whether the process behind a kept pid is still the one that was started: pids are used again."""
+"""The processes of this machine: found by command line or session, asked to end, ended.
+
+A `psutil.Process` knows when it was started, so a signal never reaches another process that got its pid since.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
+from psutil import Process
+
+POLL_SECONDS = 0.1
+
+
+def list_commands() -> list[tuple[Process, str]]:
+    """Every process with its command line, which is empty before it has one and after its end."""
+    return [(found, " ".join(found.info["cmdline"] or ())) for found in psutil.process_iter(["cmdline"])]
 
 
 def read_command(pid: int) -> str:
-    """The command line of a process; empty when there is none, or when it has ended and nobody has asked."""
-    proc = Path("/proc")
-    if (proc / "self").exists():
-        try:
-            return (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            return ""
-    answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
-    return answer.stdout.strip()
+    """The command line of a process; empty when there is none, or when it has ended and was not reaped."""
+    with suppress(psutil.Error):
+        return " ".join(Process(pid).cmdline())
+    return ""
 
 
-def is_alive(pid: int) -> bool:
-    """False once nothing of it runs any more. A process that is ending has lost its command line, but may
-    still hold its ports and files; a zombie without other threads holds nothing."""
-    proc = Path("/proc")
-    if (proc / "self").exists():
-        try:
-            state = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-            threads = sum(1 for _ in (proc / str(pid) / "task").iterdir())
-        except (OSError, IndexError):
+def is_alive(process: Process) -> bool:
+    """False once nothing of it runs any more.
+
+    A process that is ending has lost its command line, but may still hold its ports and files; a zombie without other
+    threads holds nothing.
+    """
+    with suppress(psutil.Error):
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return process.is_running() and (not is_zombie or process.num_threads() > 1)
+    return False
+
+
+def find_process(pid: int) -> Process | None:
+    """The living process with this pid."""
+    with suppress(psutil.Error):
+        found = Process(pid)
+        return found if is_alive(found) else None
+    return None
+
+
+def find_members(sessions: Iterable[int]) -> list[Process]:
+    """Living processes of these sessions: whatever a process has started, however deep, is in its session.
+
+    Sessions 0 and 1 are the system's: a process that was not given a separate session is in one of them.
+    """
+    wanted = {session for session in sessions if session > 1}
+    found = (find_process(pid) for pid in psutil.pids() if session_of(pid) in wanted)
+    return [process for process in found if process]
+
+
+def session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def age_seconds(process: Process) -> float:
+    """How long ago a process was started."""
+    return max(0.0, time.time() - process.create_time())
+
+
+def send(processes: Iterable[Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def wait_until(predicate: Callable[[], bool], deadline_seconds: float) -> bool:
+    deadline = time.monotonic() + deadline_seconds
+    while not predicate():
+        if time.monotonic() > deadline:
             return False
-        return state not in "ZX" or threads > 1
-    answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True)
-    return answer.returncode == 0 and not answer.stdout.strip().startswith("Z")
+        time.sleep(POLL_SECONDS)
+    return True
 
 
-def age_seconds(pid: int) -> float:
-    """How long ago a process was started; 0 when there is none."""
-    proc = Path("/proc")
-    if (proc / "self").exists():
-        try:
-            ticks = int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
-            return float((proc / "uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
-        except (OSError, IndexError, ValueError):
-            return 0.0
-    answer = subprocess.run(["ps", "-o", "etime=", "-p", str(pid)], capture_output=True, text=True)
-    return parse_elapsed(answer.stdout.strip())
+def end(find: Callable[[], list[Process]], deadline_seconds: float, ask: Iterable[Process] | None = None) -> None:
+    """Ends what is found: first asks all of it, or those in `ask`, then kills what is left after the deadline."""
+    send(find() if ask is None else ask, signal.SIGTERM)
+    if not wait_until(lambda: not find(), deadline_seconds):
+        send(find(), signal.SIGKILL)
+        wait_until(lambda: not find(), 5)
 
 
-def parse_elapsed(text: str) -> float:
-    """`[[days-]hours:]minutes:seconds`, as ps writes it."""
-    days, _, clock = text.rpartition("-")
-    seconds = 0.0
-    for part in filter(None, clock.split(":")):
-        seconds = seconds * 60 + float(part)
-    return seconds + 86_400 * float(days or 0)
+def end_sessions(sessions: Iterable[int], deadline_seconds: float) -> None:
+    wanted = set(sessions)
+    end(lambda: find_members(wanted), deadline_seconds)
 
 
 def boot_id() -> str:

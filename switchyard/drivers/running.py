@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from switchyard.drivers import processes, sessions
+from psutil import Process
+
+from switchyard.drivers import processes
 from switchyard.drivers.hand_off import HandOff
 from switchyard.layout import Workspace
 
@@ -35,36 +37,33 @@ class SpareProcess:
     """Since it has last shown that it waits"""
 
 
-def find_drivers(workspace: Workspace) -> list[int]:
+def find_drivers(workspace: Workspace) -> list[tuple[Process, str]]:
     """Every process of a driver or a spare: spark-submit's JVM, the Python process below it, the shell around it."""
     marks = (str(workspace.secrets / "kafka-"), f"--spare {workspace.spares}/")
     return [
-        pid
-        for pid in sessions.list_pids()
-        if any(mark in processes.read_command(pid) for mark in marks) and not sessions.is_zombie(pid)
+        (process, command) for process, command in processes.list_commands() if any(mark in command for mark in marks)
     ]
 
 
 def list_drivers(workspace: Workspace) -> list[DriverProcess]:
     """The drivers that run here, each once, named by the session that spark-submit has opened for it."""
     found = {}
-    for pid in find_drivers(workspace):
-        session = sessions.session_of(pid)
-        work = _find_work(workspace, pid)
+    for process, command in find_drivers(workspace):
+        session = processes.session_of(process.pid)
+        work = _find_work(workspace, process, command)
         if work and session is not None:
             found[session] = DriverProcess(session, *work)
     return list(found.values())
 
 
-def _find_work(workspace: Workspace, pid: int) -> tuple[int, timedelta] | None:
+def _find_work(workspace: Workspace, process: Process, command: str) -> tuple[int, timedelta] | None:
     """The generation of a driver, and since when it works for it. A spare is as old as its order."""
-    command = processes.read_command(pid)
     hand_off = find_hand_off(workspace, command)
     if hand_off is not None:
         order, seconds = hand_off.read_order(), hand_off.accepted_seconds
         return (order.request.generation, timedelta(seconds=seconds)) if order and seconds is not None else None
     named = re.search(r"--generation (\d+)", command)
-    return (int(named[1]), timedelta(seconds=processes.age_seconds(pid))) if named else None
+    return (int(named[1]), timedelta(seconds=processes.age_seconds(process))) if named else None
 
 
 def find_hand_off(workspace: Workspace, command: str) -> HandOff | None:
@@ -76,11 +75,11 @@ def find_hand_off(workspace: Workspace, command: str) -> HandOff | None:
 def list_spares(workspace: Workspace) -> list[SpareProcess]:
     """The drivers that no generation has taken yet, each once."""
     found = {}
-    for pid in find_drivers(workspace):
-        session = sessions.session_of(pid)
-        hand_off = find_hand_off(workspace, processes.read_command(pid))
+    for process, command in find_drivers(workspace):
+        session = processes.session_of(process.pid)
+        hand_off = find_hand_off(workspace, command)
         if hand_off is not None and session is not None and hand_off.accepted_seconds is None:
-            age = timedelta(seconds=processes.age_seconds(pid))
+            age = timedelta(seconds=processes.age_seconds(process))
             silence = timedelta(seconds=hand_off.silence_seconds)
             is_ready = hand_off.read_offer() is not None
             found[session] = SpareProcess(session, hand_off.folder.name, age, is_ready, silence)
@@ -89,7 +88,7 @@ def list_spares(workspace: Workspace) -> list[SpareProcess]:
 
 def end_driver(session: int) -> None:
     """Ends a driver that does not answer any more, with its JVM."""
-    sessions.send(sessions.members([session]), signal.SIGKILL)
+    processes.send(processes.find_members([session]), signal.SIGKILL)
 
 
 def end_spare(workspace: Workspace, spare: SpareProcess) -> bool:
@@ -113,11 +112,13 @@ def choose_targets(found: list[int], known: set[int], session_of: Callable[[int]
 
 def stop_drivers(workspace: Workspace, deadline_seconds: float) -> None:
     """Drivers finish their batch and end; what has not ended by the deadline is ended."""
-    found = find_drivers(workspace)
-    sessions.send(choose_targets(found, _known_pids(workspace), sessions.session_of), signal.SIGTERM)
-    if not sessions.wait_until(lambda: not find_drivers(workspace), deadline_seconds):
-        sessions.send(find_drivers(workspace), signal.SIGKILL)
-        sessions.wait_until(lambda: not find_drivers(workspace), 5)
+
+    def find() -> list[Process]:
+        return [process for process, _ in find_drivers(workspace)]
+
+    found = find()
+    asked = choose_targets([process.pid for process in found], _known_pids(workspace), processes.session_of)
+    processes.end(find, deadline_seconds, ask=[process for process in found if process.pid in asked])
     for path in _pid_files(workspace):
         path.unlink(missing_ok=True)
     for path in workspace.secrets.glob("kafka-*.properties"):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 
-from switchyard.drivers import processes, running, sessions
+from switchyard.drivers import processes, running
 from switchyard.drivers.supervisor_state import read_state
 from switchyard.layout import Workspace
 
@@ -49,12 +49,12 @@ def tidy(workspace: Workspace, now: datetime, keep_logs: timedelta, dry_run: boo
 
 def orphaned_properties(workspace: Workspace) -> list[Path]:
     """Kafka settings whose writer is gone and that no process names: a driver may outlive the task that started it."""
-    commands = [processes.read_command(pid) for pid in sessions.list_pids()]
+    commands = [command for _, command in processes.list_commands()]
     return [
         path
         for path in sorted(workspace.secrets.glob("kafka-*.properties"))
         if (named := _PROPERTIES.match(path.name))
-        and not sessions.is_alive(int(named[1]))
+        and not processes.find_process(int(named[1]))
         and not any(str(path) in command for command in commands)
     ]
 
@@ -65,7 +65,7 @@ def dead_pid_files(workspace: Workspace) -> list[Path]:
     for path in sorted(workspace.run.glob("driver-*.pid")):
         with suppress(OSError, ValueError):
             kept[path] = int(path.read_text())
-    alive = set(running.find_drivers(workspace))
+    alive = {process.pid for process, _ in running.find_drivers(workspace)}
     return [path for path, pid in kept.items() if pid not in alive]
 
 
@@ -75,7 +75,7 @@ def old_job_folders(workspace: Workspace, before: datetime) -> list[Path]:
 
 def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
     """Of drivers that are gone. One that a generation has taken lives in its folder for as long as the generation."""
-    commands = [processes.read_command(pid) for pid in running.find_drivers(workspace)]
+    commands = [command for _, command in running.find_drivers(workspace)]
     return [
         path
         for path in workspace.spares.glob("spare-*")

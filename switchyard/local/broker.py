@@ -6,12 +6,13 @@ Speaks to the broker only to see that it answers; everything else goes through s
 from __future__ import annotations
 
 import base64
-import signal
 import subprocess
 import uuid
 from pathlib import Path
 
-from switchyard.drivers import processes, sessions
+from psutil import Process
+
+from switchyard.drivers import processes
 from switchyard.drivers.jars import broker_jars
 from switchyard.drivers.java import find_java
 from switchyard.errors import SwitchyardError
@@ -77,7 +78,7 @@ class Broker:
         def has_settled() -> bool:
             return loopback.answers_kafka(self.port) or not self.is_running()
 
-        if not sessions.wait_until(has_settled, deadline_seconds):
+        if not processes.wait_until(has_settled, deadline_seconds):
             raise SwitchyardError(
                 f"the broker on port {self.port} did not answer in {deadline_seconds:g} s: see {self.log}."
             )
@@ -87,18 +88,16 @@ class Broker:
     def stop(self, deadline_seconds: float = 30) -> None:
         """Asks the broker to end, and ends it if it has not by the deadline. Fine when it is not running."""
         pid = self._find_pid()
-        if pid is not None:
-            sessions.send([pid], signal.SIGTERM)
-            if not sessions.wait_until(lambda: self._has_ended(pid), deadline_seconds):
-                sessions.send([pid], signal.SIGKILL)
-                sessions.wait_until(lambda: self._has_ended(pid), deadline_seconds)
+        running = processes.find_process(pid) if pid is not None else None
+        if running is not None:
+            processes.end(lambda: [] if self._has_ended(running) else [running], deadline_seconds)
         self.pid_file.unlink(missing_ok=True)
 
-    def _has_ended(self, pid: int) -> bool:
+    def _has_ended(self, running: Process) -> bool:
         """Also reaps it when it is a child of this process. Ended means that port and files are free."""
-        if self._process is not None and self._process.pid == pid:
+        if self._process is not None and self._process.pid == running.pid:
             return self._process.poll() is not None
-        return not processes.is_alive(pid)
+        return not processes.is_alive(running)
 
     def _find_pid(self) -> int | None:
         """The broker's pid, if that process is alive and is the broker of this folder."""

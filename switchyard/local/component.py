@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from switchyard.drivers import sessions
+from switchyard.drivers import processes
 from switchyard.local.broker import Broker
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -65,20 +64,20 @@ class Component:
             return self._note_death(self._process.returncode)
         if time.monotonic() < self._restart_at:
             return None
-        sessions.end_sessions([self._process.pid], 5)
+        processes.end_sessions([self._process.pid], 5)
         self.restarts += 1
         self.start()
         return f"{self.name} was restarted (restart {self.restarts})."
 
     def ask_to_stop(self) -> None:
-        if self.is_running() and self.pid is not None:
-            sessions.send([self.pid], signal.SIGTERM)
+        if self._process is not None:
+            self._process.terminate()
 
     def finish(self, deadline_seconds: float) -> None:
         """Waits for the end, then ends what is left of the session."""
-        sessions.wait_until(lambda: not self.is_running(), deadline_seconds)
+        processes.wait_until(lambda: not self.is_running(), deadline_seconds)
         if self.pid is not None:
-            sessions.end_sessions([self.pid], 3)
+            processes.end_sessions([self.pid], 3)
 
     def _note_death(self, code: int | None) -> str:
         steady = time.monotonic() - self._started_at > STEADY_SECONDS

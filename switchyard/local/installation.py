@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from switchyard.drivers import running, sessions
+from switchyard.drivers import processes, running
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import State
 from switchyard.errors import SwitchyardError
@@ -49,7 +49,7 @@ class Installation:
                 airflow.finish_initialise(self._settings, preparing, log)
         finally:
             if preparing:
-                sessions.end_sessions([preparing.pid], 3)
+                processes.end_sessions([preparing.pid], 3)
         for component in self.airflow:
             component.start()
         if self.broker and self._broker_component:
@@ -95,7 +95,7 @@ def sweep(settings: Settings, last: State | None) -> None:
     if last is None or last.boot != boot_id():
         return
     parts = {name: part.pid for name, part in last.components.items() if name != "broker"}
-    sessions.end_sessions([pid for pid in parts.values() if pid is not None], 10)
+    processes.end_sessions([pid for pid in parts.values() if pid is not None], 10)
     # The scheduler, alive until now, may have started the next attempt.
     running.stop_drivers(settings.workspace, 20)
     if settings.kafka_bootstrap is None:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from switchyard.drivers import class_archive, jars, sessions
+from switchyard.drivers import class_archive, jars, processes
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
 from switchyard.drivers.submission import (
@@ -78,12 +78,12 @@ def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
         _wait_until_active(settings, process)
-        sessions.send([int(settings.workspace.driver_pid(1).read_text())], signal.SIGTERM)
+        os.kill(int(settings.workspace.driver_pid(1).read_text()), signal.SIGTERM)
         process.wait(MOST_SECONDS)
     except subprocess.TimeoutExpired:
         raise SwitchyardError("the driver that was to write its class archive did not end.") from None
     finally:
-        sessions.end_sessions([process.pid], 5)
+        processes.end_sessions([process.pid], 5)
     if not archive.exists():
         raise SwitchyardError("the JVM of the driver wrote no class archive.")
 

@@ -15,7 +15,7 @@ from types import FrameType
 
 from deltalake.exceptions import DeltaError
 
-from switchyard.drivers import running, sessions
+from switchyard.drivers import processes, running
 from switchyard.drivers.jars import broker_jars, object_store_jars, spark_jars
 from switchyard.drivers.java import find_java
 from switchyard.drivers.supervisor_state import (
@@ -175,10 +175,8 @@ def down(settings: Settings, tell: Say = say) -> None:
     last = read_state(workspace)
     if last is not None and is_supervisor(last.pid, workspace):
         tell("stopping: drivers finish their batch, then Airflow and the broker end")
-        pid = last.pid
-        sessions.send([pid], signal.SIGTERM)
-        if not sessions.wait_until(lambda: not sessions.is_alive(pid), STOP_SECONDS):
-            sessions.send([pid], signal.SIGKILL)
+        supervisors = list(filter(None, [processes.find_process(last.pid)]))
+        processes.end(lambda: list(filter(processes.is_alive, supervisors)), STOP_SECONDS)
         last = read_state(workspace)
     elif not _has_remains(settings, last):
         tell("nothing is running")
@@ -205,7 +203,7 @@ def _has_remains(settings: Settings, last: State | None) -> bool:
     if running.find_drivers(settings.workspace):
         return True
     pids = [part.pid for part in last.components.values() if part.pid] if last else []
-    return bool(sessions.members(pids))
+    return bool(processes.find_members(pids))
 
 
 @contextmanager

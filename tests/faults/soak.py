@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.stage import Filler
-from switchyard.drivers import sessions
+from switchyard.drivers import processes
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
@@ -174,8 +174,8 @@ class Soak:
             return "no driver runs"
         chosen = self.draw.choice(found)
         with suppress(OSError, ValueError):
-            session = sessions.session_of(int(chosen.read_text()))
-            sessions.send(sessions.members([session]) if session else [], number)
+            session = processes.session_of(int(chosen.read_text()))
+            processes.send(processes.find_members([session]) if session else [], number)
         return f"{number.name} to {chosen.stem}"
 
     def kill_broker(self) -> str:

@@ -7,14 +7,12 @@ The last of the tests that share it, as it stays so.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.drivers import sessions
+from switchyard.drivers import processes
 from switchyard.drivers.running import list_drivers, list_spares
 from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.control_topic import publish
@@ -77,15 +75,15 @@ def test_a_driver_that_hangs_is_ended_by_its_task_and_started_again(spared: Stac
     """Meanwhile the spare gets ready, which the next test waits for."""
     before = spared.status()
     pid = int(spared.settings.workspace.driver_pid(before["generation"]).read_text())
-    session = sessions.session_of(pid)
+    session = processes.session_of(pid)
     assert session is not None
-    for member in sessions.members([session]):
-        os.kill(member, signal.SIGSTOP)
+    for member in processes.find_members([session]):
+        member.suspend()
     status = eventually(
         lambda: (now := spared.status())["healthy"] and now["attempt"] > before["attempt"] and now, 240, 1
     )
     assert status["generation"] == before["generation"]
-    assert sessions.members([session]) == []
+    assert processes.find_members([session]) == []
     audit = audit_at_newest(lambda: spark, spared.settings)
     assert audit.is_clean, audit
 

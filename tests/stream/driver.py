@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from switchyard.drivers import sessions
+from switchyard.drivers import processes
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import job_conf
 from switchyard.drivers.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
@@ -52,8 +52,8 @@ class Driver:
 
     def send(self, number: signal.Signals) -> None:
         """To the Python process of this attempt: the file of the generation's driver may name another attempt."""
-        of_session = sessions.members([self.process.pid])
-        os.kill(next(pid for pid in of_session if Path(f"/proc/{pid}/comm").read_text().startswith("python")), number)
+        of_session = processes.find_members([self.process.pid])
+        next(member for member in of_session if member.name().startswith("python")).send_signal(number)
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.drivers import processes, sessions
+from switchyard.drivers import processes
 from switchyard.errors import SwitchyardError
 from switchyard.local import broker_config, loopback
 from switchyard.local.broker import Broker
@@ -82,10 +82,11 @@ def test_a_process_that_is_gone_has_no_command() -> None:
 
 def test_a_child_that_ended_is_not_alive_even_before_it_is_reaped() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert processes.is_alive(child.pid)
-    sessions.send([child.pid], signal.SIGKILL)
+    process = processes.find_process(child.pid)
+    assert process is not None
+    processes.send([process], signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while processes.is_alive(child.pid):
+    while processes.find_process(child.pid):
         assert time.monotonic() < deadline
     child.communicate()
-    sessions.send([child.pid], signal.SIGKILL)
+    processes.send([process], signal.SIGKILL)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.airflow.spare_orders import find_unowned
-from switchyard.drivers import sessions
+from switchyard.drivers import processes
 from switchyard.drivers.detached_process import DetachedProcess, start_kept
 from switchyard.drivers.fingerprint import fingerprint_driver
 from switchyard.drivers.hand_off import HandOff, describe_place
@@ -201,7 +201,7 @@ def test_an_offer_that_names_no_session_of_its_own_is_none(workspace: Workspace,
 
 
 def test_the_sessions_of_the_system_have_no_members() -> None:
-    assert sessions.members([0, 1, -1]) == []
+    assert processes.find_members([0, 1, -1]) == []
 
 
 def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspace) -> None:
