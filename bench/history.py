@@ -24,7 +24,7 @@ from switchyard.settings import Settings
 from switchyard.stream.backfill import run_backfill
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
-from switchyard.swap.backfills import BackfillHandler, build_id, require_snapshot
+from switchyard.swap.backfills import BackfillHandler, backfill_id, require_snapshot
 from switchyard.swap.generations import keep_spec, resolve_spec
 from switchyard.swap.state_machine import Event
 from switchyard.tables.writer import claim_attempt
@@ -121,7 +121,7 @@ def backfill(reading: Reading) -> None:
     """A left join as one batch, with its data gate: from the order to the finished snapshot."""
     fields = {"users_topic": reading.users, "accounts_topic": reading.accounts, "join_type": "left"}
     with TopicReader(reading.kafka) as reader:
-        BackfillHandler(reading.settings, reader).order(fields, build_id("bench"), "bench")
+        BackfillHandler(reading.settings, reader).order(fields, backfill_id("bench"), "bench")
     snapshot = require_snapshot(reading.settings, 1)
     outcome = run_backfill(reading.settings, snapshot, reading.kafka, lambda: reading.spark)
     if outcome.event is not Event.PLANNED:

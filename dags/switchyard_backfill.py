@@ -8,10 +8,10 @@ makes it the active one.
 |---|---|
 | `build` | checks the order, then runs the Spark job; its log shows how far it is |
 | `publish` | flips to the finished snapshot, like a swap; skipped unless the form asks for it |
-| `close` | says what became of it; what a failed build has written is removed |
+| `close` | says what became of it; what a failed job has written is removed |
 
 The range is fixed when the order is taken: records that come later are not part of it. A range of time begins with the
-first record of each partition at or after *from*, and ends before the first one at or after *to*. The build runs beside
+first record of each partition at or after *from*, and ends before the first one at or after *to*. The job runs beside
 everything else: it neither stops a swap nor is stopped by one, and has no deadline. Before it counts as finished, its
 rows are compared with the join of its users and accounts.
 

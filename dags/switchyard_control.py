@@ -3,7 +3,7 @@
 
 **What it does.** One round: every message that waits on the control topic is stored in `control_raw`, settled or
 accepted as a swap, and then committed. Then it does what is due: deadlines, outcomes that a crash has left open,
-generations that hang instead of retiring, what failed builds have left behind. If a swap needs a driver, the same
+generations that hang instead of retiring, what failed swaps have left behind. If a swap needs a driver, the same
 task starts its run of `switchyard_generation`; the task's link *Started generation* leads there.
 
 **When it runs.** When a message arrives on the control topic (the watcher in the triggerer sees it), and each minute

@@ -8,7 +8,7 @@ one before it lingers a few seconds and retires, or is kept, with `SWITCHYARD_KE
 | task | does |
 |---|---|
 | `stream` | checks the request, then runs the driver for as long as the generation lives; its log is the driver's log |
-| `close` | says what became of the swap, removes what a failed build has left; red if the stream failed |
+| `close` | says what became of the swap, removes what a failed swap has left; red if the stream failed |
 
 **When it runs.** Started by `switchyard_control` for an accepted swap: the run id names the generation, the note
 says what was asked for and by whom. Or triggered by hand with the form: that is a swap like one asked for by a

@@ -1,6 +1,6 @@
-"""The batch job of a backfill: builds the snapshot that was ordered into a generation, and ends.
+"""The batch job of a backfill: writes the snapshot that was ordered into a generation, and ends.
 
-Exit codes: 0 built, 75 replaced by a newer attempt, 143 stopped, anything else a failure.
+Exit codes: 0 finished, 75 replaced by a newer attempt, 143 stopped, anything else a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from switchyard.stream.backfill import run_backfill
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
 from switchyard.swap.backfills import require_snapshot
-from switchyard.swap.state_machine import Event
+from switchyard.swap.state_machine import FINISHED
 from switchyard.wording import start_logging
 
 
@@ -41,9 +41,9 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         log.error("%s", explain_failure(error, details=""), exc_info=error)
         return 1
-    is_built = outcome.event is Event.PLANNED
-    log.log(logging.INFO if is_built else logging.ERROR, "generation %s: %s", options.generation, outcome.detail)
-    return 0 if is_built else 1
+    is_finished = outcome.event is FINISHED
+    log.log(logging.INFO if is_finished else logging.ERROR, "generation %s: %s", options.generation, outcome.detail)
+    return 0 if is_finished else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tasks of a backfill: the job that builds the snapshot, its publication, and the end of the story."""
+"""The tasks of a backfill: the job that writes the snapshot, its publication, and what became of both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUILD_TASK, PUBLISH_TASK = "build", "publish"
 
 
 class BackfillOperator(GenerationSubmitOperator):
-    """Takes the order of the form and runs the job that builds it. A retry goes on where the last try ended."""
+    """Takes the order of the form and runs the job for it. A retry goes on where the last try ended."""
 
     ui_color = "#f3e6d0"
 
@@ -36,11 +36,11 @@ class BackfillOperator(GenerationSubmitOperator):
             return {"generation": published}
         settings = load_settings()
         kafka = read_kafka(self.kafka_conn_id)
-        build = order_from_run(settings, kafka, context)
-        self.log.info("Building generation %s: %s, from %s", build.generation, build.target, build.start)
-        hook = self._build_hook(settings, build.generation, partial(backfill_arguments, build.generation))
+        snapshot = order_from_run(settings, kafka, context)
+        self.log.info("Building generation %s: %s, from %s", snapshot.generation, snapshot.target, snapshot.start)
+        hook = self._build_hook(settings, snapshot.generation, partial(backfill_arguments, snapshot.generation))
         self._hook = hook
-        with self._kafka_properties(settings, build.generation, kafka):
+        with self._kafka_properties(settings, snapshot.generation, kafka):
             try:
                 hook.submit(self.application)
             except AirflowException:
@@ -49,20 +49,22 @@ class BackfillOperator(GenerationSubmitOperator):
                 if hook.exit_code == STOPPED_EXIT_CODE:
                     self._go_on_later()
                 if hook.exit_code == FencedError.exit_code:
-                    raise AirflowSkipException("A newer attempt has taken over, or the build was given up.") from None
-                check_build(settings, build)
+                    raise AirflowSkipException(
+                        "A newer attempt has taken over, or the backfill was given up."
+                    ) from None
+                check_snapshot(settings, snapshot)
                 raise
-        return check_build(settings, build)
+        return check_snapshot(settings, snapshot)
 
 
 def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
     from switchyard.kafka.topics import TopicReader
-    from switchyard.swap.backfills import BackfillHandler, build_id
+    from switchyard.swap.backfills import BackfillHandler, backfill_id
 
     run = context["dag_run"]
     requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
     with TopicReader(kafka) as reader:
-        answer = BackfillHandler(settings, reader).order(context["params"], build_id(run.run_id), requested_by)
+        answer = BackfillHandler(settings, reader).order(context["params"], backfill_id(run.run_id), requested_by)
     if answer.outcome is not None and answer.outcome.event in (Event.REJECTED, Event.FAILED):
         raise AirflowFailException(f"{answer.outcome.detail}. To try again, trigger a new run.")
     if answer.request is None:
@@ -70,19 +72,19 @@ def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Contex
     return answer.request
 
 
-def check_build(settings: Settings, build: Request) -> dict[str, Any]:
-    """What the job has built. A build that has failed is not tried again: its rows are gone."""
+def check_snapshot(settings: Settings, snapshot: Request) -> dict[str, Any]:
+    """What the job has written. A backfill that has failed is not tried again: its rows are gone."""
     from switchyard.swap.log_messages import open_history
     from switchyard.tables.progress import newest_progress
 
-    outcome = open_history(settings.layout).ledger().outcomes.get(build.swapId)
+    outcome = open_history(settings.layout).ledger().outcomes.get(snapshot.swapId)
     if outcome is not None and outcome.event is Event.FAILED:
         raise AirflowFailException(outcome.detail)
-    progress = newest_progress(settings.layout, build.generation)
+    progress = newest_progress(settings.layout, snapshot.generation)
     if outcome is None or progress is None:
-        return {"generation": build.generation, "built": False}
+        return {"generation": snapshot.generation, "built": False}
     return {
-        "generation": build.generation,
+        "generation": snapshot.generation,
         "built": True,
         "records": progress.inputRows,
         "recordsPerSecond": round(progress.rowsPerSecond, 1),
@@ -117,25 +119,25 @@ class PublishOperator(CommandOperator):
 
 
 def close_from_run(context: Context) -> dict[str, Any]:
-    """Says what became of it. A build whose job has given up has failed, and what it wrote is removed."""
+    """Says what became of it. A backfill whose job has given up has failed, and what it wrote is removed."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    from switchyard.swap.backfills import build_id, explain_end, find_build, publish_id, settle_build
+    from switchyard.swap.backfills import backfill_id, explain_end, find_snapshot, publish_id, settle_snapshot
     from switchyard.swap.log_messages import open_history
 
     run, settings = context["dag_run"], load_settings()
     tasks = [BUILD_TASK, PUBLISH_TASK]
     states = RuntimeTaskInstance.get_task_states(dag_id=run.dag_id, task_ids=tasks, run_ids=[run.run_id])[run.run_id]
     history = open_history(settings.layout)
-    build = find_build(history.ledger(), build_id(run.run_id))
-    if build is not None and history.ledger().is_open(build):
-        reason = explain_end(settings.layout, build, str(states.get(BUILD_TASK)))
-        settle_build(settings, history, build, Event.FAILED, reason)
+    snapshot = find_snapshot(history.ledger(), backfill_id(run.run_id))
+    if snapshot is not None and history.ledger().is_open(snapshot):
+        reason = explain_end(settings.layout, snapshot, str(states.get(BUILD_TASK)))
+        settle_snapshot(settings, history, snapshot, Event.FAILED, reason)
     outcomes = history.ledger().outcomes
-    named = {BUILD_TASK: build_id(run.run_id), PUBLISH_TASK: publish_id(run.run_id)}
+    named = {BUILD_TASK: backfill_id(run.run_id), PUBLISH_TASK: publish_id(run.run_id)}
     found = {task: str(outcomes[swap_id].event) for task, swap_id in named.items() if swap_id in outcomes}
     failed = [task for task in tasks if str(states.get(task)) in FAILED_STATES]
     if failed:
         outcome = outcomes.get(named[failed[0]])
         raise AirflowFailException(outcome.detail if outcome else f"the task {failed[0]} has failed")
-    return {**found, "generation": build.generation if build else context["params"].get("generation")}
+    return {**found, "generation": snapshot.generation if snapshot else context["params"].get("generation")}

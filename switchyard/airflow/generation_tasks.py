@@ -98,13 +98,13 @@ def _admitted(request: Request) -> Admitted:
 def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> None:
     """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
     from switchyard.swap.log_messages import open_history
-    from switchyard.swap.reconcile import fail_build, reconcile, tell_of_active
+    from switchyard.swap.reconcile import fail_pending, reconcile, tell_of_active
 
     history = open_history(settings.layout)
     is_fenced = exit_code == FencedError.exit_code
     if exit_code != 0 and not is_fenced:
         reason = f"its driver ended with exit code {exit_code} before the flip; the end of the log of `stream` says why"
-        fail_build(settings, history, admitted.swap_id, reason)
+        fail_pending(settings, history, admitted.swap_id, reason)
     reconcile(settings, history)
     _end_unless_applied(history.ledger().outcomes.get(admitted.swap_id))
     if is_fenced:

@@ -311,7 +311,7 @@ def _message_fields(options: argparse.Namespace) -> Row:
 
 def run_backfill(settings: Settings, options: argparse.Namespace) -> int:
     from switchyard.local.swap_client import follow_backfill, send_backfill
-    from switchyard.swap.backfills import build_id, publish_id
+    from switchyard.swap.backfills import backfill_id, publish_id
 
     given = {
         "users_topic": options.users_topic,
@@ -327,7 +327,7 @@ def run_backfill(settings: Settings, options: argparse.Namespace) -> int:
     if options.wait:
         tell = _tell_on_stderr if options.json else _tell
         return _show_outcome(options, follow_backfill(settings, run_id, fields, tell))
-    return _show_sent(options, publish_id(run_id) if options.generation else build_id(run_id))
+    return _show_sent(options, publish_id(run_id) if options.generation else backfill_id(run_id))
 
 
 def _follow_if_wanted(settings: Settings, options: argparse.Namespace, swap_id: str) -> int:

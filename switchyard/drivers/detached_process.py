@@ -15,7 +15,7 @@ EXIT = "exit"
 READ_BYTES = 1 << 20
 
 # Passes a polite end on, and writes down how the process ended. Without it there is only a parent to ask.
-_KEEPER = """
+_RECORD_EXIT = """
 exit_file=$1; shift
 "$@" & child=$!
 trap 'kill -TERM $child 2>/dev/null' TERM INT HUP
@@ -30,7 +30,7 @@ def start_kept(folder: Path, command: Sequence[str], environment: Mapping[str, s
     """Starts a command in a session of its own. The command must name the folder, so that it is known again."""
     with (folder / OUTPUT).open("ab") as output:
         return subprocess.Popen(
-            ["/bin/sh", "-c", _KEEPER, "switchyard", str(folder / EXIT), *command],
+            ["/bin/sh", "-c", _RECORD_EXIT, "switchyard", str(folder / EXIT), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,

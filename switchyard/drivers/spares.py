@@ -62,7 +62,7 @@ def judge_offer(offer: Offer, place: str, wanted: Mapping[str, str]) -> Fitness:
 
 def may_warm_up(ledger: Ledger, status_row: StatusRow) -> bool:
     """A spare takes seconds of all processors to warm up: never while a swap, or the very first start, needs them."""
-    return status_row.generation is not None and ledger.building is None
+    return status_row.generation is not None and ledger.pending is None
 
 
 class Patience(StrEnum):

@@ -142,7 +142,7 @@ def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
 
 def _judge_absence(sight: Sight, limits: Limits) -> Verdict:
     """The first generation of all takes its time, and that is no incident."""
-    request = sight.ledger.building
+    request = sight.ledger.pending
     if request is None:
         level = Level.MENDING if sight.ledger.entries else Level.WARNING
         return Verdict("heartbeat", level, "no generation is active; the control DAG asks for one")
@@ -255,7 +255,7 @@ def check_disk(sight: Sight, limits: Limits) -> Verdict:
 
 
 def check_swap(sight: Sight, limits: Limits) -> Verdict:
-    request = sight.ledger.building
+    request = sight.ledger.pending
     if request is None:
         return Verdict("swap", Level.OK, "no swap is under way")
     name = f"{request.swapId} (generation {request.generation})"

@@ -222,7 +222,7 @@ def _swaps(figures: Figures) -> list[Sample]:
 @_export("swaps_open", Kind.GAUGE, "Requests that are accepted and not settled: swaps and backfills under way.")
 def _swaps_open(figures: Figures) -> list[Sample]:
     ledger = figures.ledger
-    return _known(len(ledger.open_requests) + sum(ledger.is_open(build) for build in ledger.builds.values()))
+    return _known(len(ledger.open_requests) + sum(ledger.is_open(snapshot) for snapshot in ledger.snapshots.values()))
 
 
 @_export("last_swap_seconds", Kind.GAUGE, "From the request to the flip of the last swap that was applied.")
@@ -261,5 +261,5 @@ def state_of(ledger: Ledger, generation: int, active: int | None) -> GenerationS
         return GenerationState.LINGERING
     if command is not None and ledger.is_open(command):
         return GenerationState.BUILDING
-    is_whole = ledger.was_active(generation) or ledger.is_built(generation)
+    is_whole = ledger.was_active(generation) or ledger.is_finished(generation)
     return GenerationState.RETIRED if is_whole else GenerationState.FAILED

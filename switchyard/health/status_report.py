@@ -48,8 +48,8 @@ def compose_status(
         "versions": progress.versions() if progress else None,
         "lingering": [entry.generation for entry in ledger.lingering],
         "retires": describe_retirement(settings, ledger),
-        "swapping": describe_build(ledger),
-        "backfilling": [build.generation for build in ledger.builds.values() if ledger.is_open(build)],
+        "swapping": describe_pending(ledger),
+        "backfilling": [snapshot.generation for snapshot in ledger.snapshots.values() if ledger.is_open(snapshot)],
         "snapshot": snapshot,
         "healthy": reason is None,
         "reason": reason or ("it is a finished snapshot" if snapshot else "the heartbeat is fresh"),
@@ -66,7 +66,7 @@ def word_status(status: dict[str, Any]) -> dict[str, Any]:
     worded = {
         "lingering": _name_generations(status["lingering"]),
         "retires": _word_retirement(status["retires"]),
-        "swapping": status["swapping"] and _word_build(status["swapping"]),
+        "swapping": status["swapping"] and _word_pending(status["swapping"]),
         "backfilling": _name_generations(status["backfilling"]),
         "snapshot": status["snapshot"] and _word_snapshot(status["snapshot"]),
     }
@@ -82,7 +82,7 @@ def _word_retirement(ends: list[dict[str, Any]]) -> str | None:
     return ", ".join(said) or None
 
 
-def _word_build(swap: dict[str, Any]) -> str:
+def _word_pending(swap: dict[str, Any]) -> str:
     until = f", until {swap['deadline']:%Y-%m-%d %H:%M:%S}" if swap["deadline"] else ""
     target = Target(swap["usersTopic"], swap["accountsTopic"], swap["joinType"])
     return f"to generation {swap['generation']}, {target}: {swap['event']}{until} ({swap['swapId']})"
@@ -109,9 +109,9 @@ def describe_retirement(settings: Settings, ledger: Ledger) -> list[dict[str, An
     return found
 
 
-def describe_build(ledger: Ledger) -> dict[str, Any] | None:
+def describe_pending(ledger: Ledger) -> dict[str, Any] | None:
     """The swap that is under way, if there is one."""
-    request = ledger.building
+    request = ledger.pending
     if request is None:
         return None
     seen = [entry.event for entry in ledger.entries if entry.swapId == request.swapId]

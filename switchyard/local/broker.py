@@ -75,10 +75,10 @@ class Broker:
     def wait_until_ready(self, deadline_seconds: float = 60) -> None:
         """Returns when the broker answers a request; raises when it has ended or the deadline has passed."""
 
-        def has_settled() -> bool:
+        def has_answered_or_ended() -> bool:
             return loopback.answers_kafka(self.port) or not self.is_running()
 
-        if not processes.wait_until(has_settled, deadline_seconds):
+        if not processes.wait_until(has_answered_or_ended, deadline_seconds):
             raise SwitchyardError(
                 f"the broker on port {self.port} did not answer in {deadline_seconds:g} s: see {self.log}."
             )

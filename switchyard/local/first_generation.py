@@ -28,7 +28,7 @@ class Action(StrEnum):
     GIVE_UP = "give up"
 
 
-def decide(run_state: str | None, was_started: bool) -> Action:
+def choose_action(run_state: str | None, was_started: bool) -> Action:
     """A run that is missing is triggered, one that has ended is reopened; neither more than once."""
     if run_state in UNDER_WAY:
         return Action.WAIT
@@ -44,12 +44,12 @@ class FirstGeneration:
         self._api = api
         self._started_at = started_at
         self._started_runs: set[str] = set()
-        self._has_rung = False
+        self._has_asked = False
 
     def keep(self) -> str | None:
         """One round; a sentence for the log when something was done. Raises when nothing is left to try."""
-        if not self._has_rung:
-            return self._ring()
+        if not self._has_asked:
+            return self._ask_for_round()
         ledger, status = HistoryStore(self._layout).ledger(), read_status(self._layout)
         if status is None:
             self._check_boot(ledger)
@@ -58,13 +58,13 @@ class FirstGeneration:
         return self._keep_run(run) if run else None
 
     @property
-    def _ring_id(self) -> str:
+    def _round_id(self) -> str:
         return f"up-{self._started_at:%Y%m%dT%H%M%S}"
 
-    def _ring(self) -> str:
+    def _ask_for_round(self) -> str:
         """One round of the control DAG: at the first start it asks for a generation, later it reads what waits."""
-        self._has_rung = True
-        run_id = self._ring_id
+        self._has_asked = True
+        run_id = self._round_id
         for dag_id in (DAG_ID, CONTROL_DAG_ID):
             self._api.set_paused(dag_id, False)
         self._api.trigger(CONTROL_DAG_ID, run_id, {})
@@ -72,7 +72,7 @@ class FirstGeneration:
 
     def _check_boot(self, ledger: Ledger) -> None:
         """Nothing is active yet: if the round of this start has asked for nothing, the last refusal says why."""
-        is_over = self._api.run_state(CONTROL_DAG_ID, self._ring_id) in ("success", "failed")
+        is_over = self._api.run_state(CONTROL_DAG_ID, self._round_id) in ("success", "failed")
         if not is_over or ledger.open_requests or not ledger.entries:
             return
         last = ledger.entries[-1]
@@ -81,7 +81,7 @@ class FirstGeneration:
 
     def _keep_run(self, run: Run) -> str | None:
         state = self._api.run_state(DAG_ID, run.run_id)
-        action = decide(state, run.run_id in self._started_runs)
+        action = choose_action(state, run.run_id in self._started_runs)
         if action is Action.WAIT:
             return None
         if action is Action.GIVE_UP:

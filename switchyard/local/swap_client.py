@@ -16,13 +16,13 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
-from switchyard.swap.backfills import build_id, parse_wish, publish_id
+from switchyard.swap.backfills import backfill_id, parse_wish, publish_id
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import MOST_ID_CHARACTERS, check_named_topics, parse_message
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe, open_history
 from switchyard.swap.reconcile import Run, retire_now
-from switchyard.swap.state_machine import ROLLBACK_PREFIX, Event, Ledger, is_overdue
+from switchyard.swap.state_machine import FINISHED, ROLLBACK_PREFIX, Ledger, is_overdue
 
 BACKFILL_DAG = "switchyard_backfill"
 LOOK_SECONDS = 0.25
@@ -92,11 +92,11 @@ def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
 
 
 def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Tells the build as it comes and, if it is to be published, the swap."""
+    """Tells the backfill as it comes and, if it is to be published, the swap."""
     if not fields.get("generation"):
-        built = follow(settings, build_id(run_id), tell, BACKFILL_DAG)
-        if not fields.get("publish") or built["outcome"] != Event.PLANNED:
-            return built
+        finished = follow(settings, backfill_id(run_id), tell, BACKFILL_DAG)
+        if not fields.get("publish") or finished["outcome"] != FINISHED:
+            return finished
     return follow(settings, publish_id(run_id), tell, BACKFILL_DAG)
 
 

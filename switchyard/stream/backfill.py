@@ -35,11 +35,11 @@ from switchyard.stream.job_progress import JobProgress
 from switchyard.stream.pid_file import announced
 from switchyard.stream.query import read_range
 from switchyard.swap import state_machine, transitions
-from switchyard.swap.backfills import BUILD_DETAILS, settle_build, tell_of_failure
+from switchyard.swap.backfills import JOB_LOG_HINT, settle_snapshot, tell_of_failure
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.ranges import check_held
-from switchyard.swap.state_machine import Entry, Event, Request
+from switchyard.swap.state_machine import FINISHED, Entry, Event, Request
 from switchyard.tables import files
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
@@ -58,35 +58,35 @@ STOPPED_EXIT_CODE = 143
 
 
 class GivenUpError(SwitchyardError):
-    """The build cannot succeed, however often it is tried."""
+    """The snapshot cannot be finished, however often it is tried."""
 
 
 def run_backfill(
     settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], start_spark: Callable[[], SparkSession]
 ) -> Entry:
-    """Builds a snapshot unless it is built; returns the outcome. What may pass by trying again is raised."""
+    """Writes a snapshot unless it is finished; returns the outcome. Raises what may pass by trying again."""
     history = open_history(settings.layout)
-    build = history.ledger().builds.get(spec.generation)
-    if build is None:
+    snapshot = history.ledger().snapshots.get(spec.generation)
+    if snapshot is None:
         raise InputError(f"nobody has ordered a backfill into generation {spec.generation}")
-    if (outcome := history.ledger().outcomes.get(build.swapId)) is not None:
+    if (outcome := history.ledger().outcomes.get(snapshot.swapId)) is not None:
         return outcome
     with announced(settings, spec.generation, _end_now):
         attempt = claim_attempt(settings.layout, spec.generation)
-        if not transitions.note(history, build.entry(Event.STARTING, f"attempt {attempt}")):
+        if not transitions.note(history, snapshot.entry(Event.STARTING, f"attempt {attempt}")):
             text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"
-            tell(settings.layout, text, generation=spec.generation, swap_id=build.swapId)
+            tell(settings.layout, text, generation=spec.generation, swap_id=snapshot.swapId)
         try:
             with TopicReader(kafka) as reader:
-                detail = _Builder(settings, spec, kafka, history, build, attempt, reader, start_spark).build()
+                detail = _SnapshotJob(settings, spec, kafka, history, snapshot, attempt, reader, start_spark).run()
         except (GivenUpError, InputError) as error:
-            return settle_build(settings, history, build, Event.FAILED, str(error))
+            return settle_snapshot(settings, history, snapshot, Event.FAILED, str(error))
         except FencedError:
             raise
         except Exception as error:
-            tell_of_failure(settings.layout, build, attempt, explain_failure(error, BUILD_DETAILS))
+            tell_of_failure(settings.layout, snapshot, attempt, explain_failure(error, JOB_LOG_HINT))
             raise
-        return settle_build(settings, history, build, Event.PLANNED, detail)
+        return settle_snapshot(settings, history, snapshot, FINISHED, detail)
 
 
 def _end_now() -> None:
@@ -106,7 +106,7 @@ class Staged:
 
 
 @dataclass
-class _Builder:
+class _SnapshotJob:
     settings: Settings
     spec: GenerationSpec
     kafka: Mapping[str, str]
@@ -122,8 +122,8 @@ class _Builder:
         self.notes = Folder.at(layout.checkpoint(self.spec.generation))
         self.records = count_records(self.spec.startOffsets, self.spec.readyOffsets)
 
-    def build(self) -> str:
-        """Returns what was built, in plain words."""
+    def run(self) -> str:
+        """Writes the rows and proves them; returns what they are, in plain words."""
         if not batches(self.settings.layout, self.spec.generation):
             self._check_held()
         self.spark = self._tune(self.start_spark())
@@ -189,7 +189,7 @@ class _Builder:
     def _check_wanted(self) -> None:
         self.sink.check_fence()
         if state_machine.must_stop(self.history.ledger(), self.request):
-            raise FencedError(f"the build of generation {self.spec.generation} was given up")
+            raise FencedError(f"the backfill of generation {self.spec.generation} was given up")
 
     def _write_topic(self, name: str) -> Staged:
         spec, topic = self.spec, {"users": self.spec.usersTopic, "accounts": self.spec.accountsTopic}[name]

@@ -146,13 +146,13 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
     if writer.has_batch(batch_id):
         return
     side, is_left, folder = leading_side(join_type), join_type == "left", _folder_of(writer, batch_id)
-    overwrite_folder(writer.folder, folder, find_standing(rows, side, is_left), by="standing")
+    overwrite_folder(writer.folder, folder, classify_rows(rows, side, is_left), by="match")
     # Rows without an account are in files of their own: to drop one of them later is to write its file again.
     added = [
-        *_describe_files(writer, f"{folder}/standing=paired"),
-        *_describe_files(writer, f"{folder}/standing=lonely"),
+        *_describe_files(writer, f"{folder}/match=paired"),
+        *_describe_files(writer, f"{folder}/match=unmatched"),
     ]
-    late = _describe_files(writer, f"{folder}/standing=late")
+    late = _describe_files(writer, f"{folder}/match=late")
     added += late if is_left else []
     revised = _read_if_it_fits(writer, late, KEYS[side] if is_left else joined_changes.ROW_SCHEMA.names)
     if revised is not None:
@@ -163,26 +163,26 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
         revision = BulkRevision(rows.sparkSession, writer, f"{folder}/revised", late, side, is_left)
         writer.commit(batch_id, lambda table: revision.make(table, added))
     if not is_left:
-        writer.folder.delete_folder(f"{folder}/standing=late")
+        writer.folder.delete_folder(f"{folder}/match=late")
 
 
-def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
-    """The rows that a batch makes of its events and pairs, with how they stand to what is there: one shuffle for all.
+def classify_rows(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
+    """The rows that a batch makes of its events and pairs, and how each matches the other side: one shuffle for all.
 
     - `paired`: an event of this batch with an event of the other side; unless the join is left, the latest one
-    - `lonely`: an event of this batch without any
+    - `unmatched`: an event of this batch without any
     - `late`: the same as paired for an event of an older batch; its row must be revised
 
-    The standing of a user's rows for natural and for left; `-` is not written:
+    What a user's rows become for natural and for left; `-` is not written:
 
-    | kind    | userOffset | accountOffset | natural | left   |
-    |---------|------------|---------------|---------|--------|
-    | user    | 7          | -             | -       | -      |
-    | pair    | 7          | 1             | -       | paired |
-    | pair    | 7          | 2             | paired  | paired |
-    | user    | 8          | -             | lonely  | lonely |
-    | pair    | 3          | 2             | late    | late   |
-    | account | -          | 2             | -       | -      |
+    | kind    | userOffset | accountOffset | natural   | left      |
+    |---------|------------|---------------|-----------|-----------|
+    | user    | 7          | -             | -         | -         |
+    | pair    | 7          | 1             | -         | paired    |
+    | pair    | 7          | 2             | paired    | paired    |
+    | user    | 8          | -             | unmatched | unmatched |
+    | pair    | 3          | 2             | late      | late      |
+    | account | -          | 2             | -         | -         |
     """
     others = [F.col(f"{joined_changes.other(side)}{name}").desc_nulls_first() for name in ("Ts", "Partition", "Offset")]
     # The event itself has nothing of the other side and comes first. Offsets first, as they differ.
@@ -190,13 +190,13 @@ def find_standing(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     is_event, has_event = F.col("kind") == side, F.first("kind").over(window) == side
     is_alone, place = F.lead("kind").over(window).isNull(), F.row_number().over(window)
     is_wanted = F.lit(True) if is_left else place == F.when(has_event, 2).otherwise(1)
-    standing = (
-        F.when(is_event, F.when(is_alone, "lonely"))
+    match = (
+        F.when(is_event, F.when(is_alone, "unmatched"))
         .when(~is_wanted, None)
         .otherwise(F.when(has_event, "paired").otherwise("late"))
     )
-    placed = rows.where(F.col("kind").isin(side, "pair")).withColumn("standing", standing)
-    return placed.where("standing is not null").select(*joined_changes.ROW_SCHEMA.names, "standing")
+    placed = rows.where(F.col("kind").isin(side, "pair")).withColumn("match", match)
+    return placed.where("match is not null").select(*joined_changes.ROW_SCHEMA.names, "match")
 
 
 def _read_if_it_fits(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table | None:
@@ -240,8 +240,8 @@ class BulkRevision:
         self._write(self._revise(self._read(touched)).where("not is_dropped"))
         written = [
             action
-            for standing in ("paired", "lonely")
-            for action in _describe_files(self.writer, f"{self.folder}/standing={standing}")
+            for match in ("paired", "unmatched")
+            for action in _describe_files(self.writer, f"{self.folder}/match={match}")
         ]
         removed = [files.remove_file(self.writer.generation, file.path, file.size) for file in touched]
         return Revision([*added, *written], removed)
@@ -277,6 +277,6 @@ class BulkRevision:
     def _write(self, rows: DataFrame) -> None:
         """Sorted by the key that a batch finds rows by, and rows without an account in files of their own."""
         names, key = joined_changes.ROW_SCHEMA.names, KEYS[self.side]
-        standing = F.when(F.col("accountOffset").isNull(), "lonely").otherwise("paired").alias("standing")
-        placed = rows.select(*names, standing).sortWithinPartitions("standing", *key)
-        overwrite_folder(self.writer.folder, self.folder, placed, by="standing")
+        match = F.when(F.col("accountOffset").isNull(), "unmatched").otherwise("paired").alias("match")
+        placed = rows.select(*names, match).sortWithinPartitions("match", *key)
+        overwrite_folder(self.writer.folder, self.folder, placed, by="match")

@@ -104,7 +104,7 @@ class WatchLoop:
         rules = self._attempt.settings.rules
         transitions.settle_due(history, _now())
         ledger, status_row = history.ledger(), history.status_row()
-        request = ledger.building
+        request = ledger.pending
         is_active = status_row.generation == generation
         self._is_on_probation = is_active and state_machine.is_on_probation(ledger, _now(), rules)
         self._is_resting = is_active and not self._is_on_probation
@@ -125,7 +125,7 @@ class WatchLoop:
 
     def _is_catching_up(self, ledger: Ledger, status_row: StatusRow) -> bool:
         """Whether a swap waits for what this driver reads; with nothing active there is nothing to fall back to."""
-        request = ledger.building
+        request = ledger.pending
         if request is None or not self._runner.is_pending or status_row.generation is None:
             return False
         return not ledger.has(request.swapId, Event.READY) and not self._promotion.has_caught_up(request)

@@ -1,7 +1,7 @@
-"""Backfills: a snapshot of history is ordered and built beside everything else; a finished one is published by a flip.
+"""Backfills: a snapshot of history is ordered, written beside the stream, and published by a flip when it is finished.
 
-The build is a job of its own (`stream.backfill`). Publishing needs no Spark: a finished snapshot was proven when it was
-built, so the request for it flips at once.
+A Spark job writes it (`stream/backfill.py`). Publishing needs no Spark: the job has proven the rows before it ended, so
+the request for the snapshot flips at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from switchyard.wording import shorten
 
 LOOK_SECONDS = 0.25
 RECENT_LINES = 1_000
-BUILD_DETAILS = "the log of the task `build` has the details"
+JOB_LOG_HINT = "the log of the task `build` has the details"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def parse_wish(fields: Mapping[str, Any]) -> Wish:
     return Wish(given["users_topic"], given["accounts_topic"], join_type, start, end)
 
 
-def build_id(run_id: str) -> str:
+def backfill_id(run_id: str) -> str:
     return f"{BACKFILL_PREFIX}{run_id}"
 
 
@@ -82,9 +82,9 @@ class BackfillHandler(CommandHandler):
     """Where snapshots are ordered and published."""
 
     def order(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
-        """Takes an order: settled at once when it cannot be built, else a build with its generation."""
+        """Takes an order: settled at once when it cannot be done, else accepted with its generation."""
         if self.history.ledger().is_known(swap_id):
-            return self._known_build(swap_id)
+            return self._known_snapshot(swap_id)
         return self._guarded(swap_id, requested_by, lambda: self._order_once(fields, swap_id, requested_by))
 
     def _order_once(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
@@ -100,7 +100,7 @@ class BackfillHandler(CommandHandler):
             return target
 
         records = count_records(spec.startOffsets, spec.readyOffsets)
-        build = transitions.order_build(
+        snapshot = transitions.order_snapshot(
             self.history,
             swap_id,
             choose=choose,
@@ -108,15 +108,15 @@ class BackfillHandler(CommandHandler):
             requested_by=requested_by,
             detail=f"to {shorten(str(spec.end))}, {records} records",
         )
-        adopt_draft(self.settings.layout, swap_id, build.generation)
-        return Answer(swap_id, None, build)
+        adopt_draft(self.settings.layout, swap_id, snapshot.generation)
+        return Answer(swap_id, None, snapshot)
 
-    def _known_build(self, swap_id: str) -> Answer:
+    def _known_snapshot(self, swap_id: str) -> Answer:
         ledger = self.history.ledger()
-        build = find_build(ledger, swap_id)
-        if build is not None and ledger.is_open(build):
-            adopt_draft(self.settings.layout, swap_id, build.generation)
-        return Answer(swap_id, ledger.outcomes.get(swap_id), build)
+        snapshot = find_snapshot(ledger, swap_id)
+        if snapshot is not None and ledger.is_open(snapshot):
+            adopt_draft(self.settings.layout, swap_id, snapshot.generation)
+        return Answer(swap_id, ledger.outcomes.get(swap_id), snapshot)
 
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
         """Asks for a finished snapshot: from here on it is a swap like any other."""
@@ -127,17 +127,17 @@ class BackfillHandler(CommandHandler):
 
     def _publish_once(self, generation: int, swap_id: str, requested_by: str) -> Answer:
         def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            build = ledger.builds.get(generation)
-            if build is None:
+            snapshot = ledger.snapshots.get(generation)
+            if snapshot is None:
                 raise InputError(f"generation {generation} is no backfill; `switchyard history` names those that are")
-            if not ledger.is_built(generation):
+            if not ledger.is_finished(generation):
                 raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
             if ledger.is_removed(generation) or load_spec(self.settings.layout, generation) is None:
                 raise InputError(
                     f"the rows of generation {generation} were removed after their keep time; build it anew"
                 )
             # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
-            return generation, build.target, "resume"
+            return generation, snapshot.target, "resume"
 
         detail = f"from generation {self.history.status_row().generation} to the snapshot of generation {generation}"
         return self._accepted(self._request(swap_id, choose, requested_by, detail))
@@ -175,32 +175,32 @@ def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wi
     )
 
 
-def find_build(ledger: Ledger, swap_id: str) -> Request | None:
-    return next((build for build in ledger.builds.values() if build.swapId == swap_id), None)
+def find_snapshot(ledger: Ledger, swap_id: str) -> Request | None:
+    return next((snapshot for snapshot in ledger.snapshots.values() if snapshot.swapId == swap_id), None)
 
 
-def settle_build(settings: Settings, history: SwapHistory, build: Request, event: Event, detail: str) -> Entry:
-    """Ends a build as built (PLANNED) or FAILED, once; what a failed one has written is removed."""
-    transitions.note(history, build.entry(event, detail))
-    if state_machine.is_abandoned(history.ledger(), build.generation):
-        clean_up(settings.layout, history, build.generation)
+def settle_snapshot(settings: Settings, history: SwapHistory, snapshot: Request, event: Event, detail: str) -> Entry:
+    """Ends the command for a snapshot as FINISHED or FAILED, once; what a failed one has written is removed."""
+    transitions.note(history, snapshot.entry(event, detail))
+    if state_machine.is_abandoned(history.ledger(), snapshot.generation):
+        clean_up(settings.layout, history, snapshot.generation)
         if event is Event.FAILED:
             # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.
-            delete_uncommitted(settings.layout, build.generation)
-    return history.ledger().outcomes[build.swapId]
+            delete_uncommitted(settings.layout, snapshot.generation)
+    return history.ledger().outcomes[snapshot.swapId]
 
 
-def tell_of_failure(layout: Layout, build: Request, attempt: int, reason: str) -> None:
+def tell_of_failure(layout: Layout, snapshot: Request, attempt: int, reason: str) -> None:
     """One line about an attempt that is perhaps not the last."""
-    text = f"attempt {attempt} of the backfill of generation {build.generation} failed: {reason}"
-    tell(layout, text, level="ERROR", generation=build.generation, swap_id=build.swapId)
+    text = f"attempt {attempt} of the backfill of generation {snapshot.generation} failed: {reason}"
+    tell(layout, text, level="ERROR", generation=snapshot.generation, swap_id=snapshot.swapId)
 
 
-def explain_end(layout: Layout, build: Request, state: str) -> str:
-    """Why a build has ended without an outcome: what its last attempt told, if it could."""
+def explain_end(layout: Layout, snapshot: Request, state: str) -> str:
+    """Why the job of a snapshot has ended without an outcome: what its last attempt told, if it could."""
     rows = newest_rows(layout, "orchestrator_logs", RECENT_LINES)
-    told = [str(row["msg"]) for row in rows if row["swapId"] == build.swapId and row["level"] == "ERROR"]
-    why = told[-1] if told else f"its job was killed or could not start; {BUILD_DETAILS}"
+    told = [str(row["msg"]) for row in rows if row["swapId"] == snapshot.swapId and row["level"] == "ERROR"]
+    why = told[-1] if told else f"its job was killed or could not start; {JOB_LOG_HINT}"
     return f"its task ended as {state} before it was built: {why}"
 
 

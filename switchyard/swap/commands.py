@@ -17,7 +17,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap import control, state_machine, transitions
-from switchyard.swap.control import Decision, Kind, Message, UnknownTopicError
+from switchyard.swap.control import Decision, DecisionKind, Message, UnknownTopicError
 from switchyard.swap.generations import (
     adopt_draft,
     find_resumable_spec,
@@ -39,7 +39,7 @@ from switchyard.swap.planning import (
     find_ends,
     make_plan,
 )
-from switchyard.swap.reconcile import Run, fail_build, run_of
+from switchyard.swap.reconcile import Run, fail_pending, run_of
 from switchyard.swap.state_machine import BOOT_ID, Entry, Event, Ledger, Request, StatusRow
 from switchyard.tables.logs import Level, tell
 from switchyard.wording import shorten
@@ -146,7 +146,7 @@ class CommandHandler:
                 self.reader, request.target, request.start, self.settings.state_retention, request.generation
             )
         except InputError as error:
-            fail_build(self.settings, self.history, request.swapId, str(error))
+            fail_pending(self.settings, self.history, request.swapId, str(error))
             return False
         keep_spec(self.settings.layout, spec)
         return True
@@ -169,14 +169,14 @@ class CommandHandler:
             self._tell(_resolved(decision), swap_id)
         if decision.is_dry:
             return self._planned(decision, swap_id, requested_by)
-        if decision.kind is Kind.REFRESH:
+        if decision.kind is DecisionKind.REFRESH:
             return self._refreshed(decision, swap_id, requested_by)
         spec, generation, records = self._prepare(decision)
 
         def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
             if self._decide(message, ledger, status_row, topics) != decision:
                 raise transitions.Retry
-            if decision.kind is Kind.TAKE_BACK and status_row.generation is not None:
+            if decision.kind is DecisionKind.TAKE_BACK and status_row.generation is not None:
                 return status_row.generation, decision.target, "resume"
             if generation is not None:
                 if ledger.is_removed(generation):
@@ -184,7 +184,7 @@ class CommandHandler:
                 return generation, decision.target, decision.start
             return ledger.next_generation, decision.target, decision.start
 
-        is_swap = decision.kind is Kind.SWAP
+        is_swap = decision.kind is DecisionKind.SWAP
         detail = "; ".join(decision.changes) if is_swap else "what is active stays"
         if spec is not None and is_swap:
             keep_draft(self.settings.layout, swap_id, spec)
@@ -198,7 +198,7 @@ class CommandHandler:
 
     def _prepare(self, decision: Decision) -> tuple[GenerationSpec | None, int | None, int]:
         """The start offsets, fixed before the request is written, or the generation to resume; and how much to read."""
-        if decision.kind is Kind.TAKE_BACK:
+        if decision.kind is DecisionKind.TAKE_BACK:
             return None, None, 0
         if decision.start != "resume":
             spec = resolve_spec(self.reader, decision.target, decision.start, self.settings.state_retention)
@@ -212,8 +212,8 @@ class CommandHandler:
     def _roll_back_once(self, swap_id: str, requested_by: str) -> Answer:
         ledger, status_row = self.history.ledger(), self.history.status_row()
         chosen = generation, target, _ = self._find_previous(ledger, status_row)
-        if ledger.building is not None and ledger.building.generation == generation:
-            detail = f"the way back to generation {generation} is already being taken by {ledger.building.swapId}"
+        if ledger.pending is not None and ledger.pending.generation == generation:
+            detail = f"the way back to generation {generation} is already being taken by {ledger.pending.swapId}"
             return self._settled(Entry(swap_id, Event.REFRESHED, None, target, "resume", requested_by, detail))
         how = "which still lingers" if ledger.is_lingering(generation) else "by resuming its checkpoint"
         how = "which is a finished snapshot" if ledger.is_snapshot(generation) else how

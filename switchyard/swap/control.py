@@ -67,7 +67,7 @@ class Message:
     warnings: tuple[str, ...] = ()
 
 
-class Kind(StrEnum):
+class DecisionKind(StrEnum):
     REFRESH = "refresh"
     SWAP = "swap"
     TAKE_BACK = "take back"
@@ -78,7 +78,7 @@ class Kind(StrEnum):
 class Decision:
     """What a message asks for, given what was asked before."""
 
-    kind: Kind
+    kind: DecisionKind
     target: Target
     start: str
     changes: tuple[str, ...]
@@ -260,15 +260,15 @@ def decide(
     changes = _changes(desired, target)
     reads_again = message.start not in (None, "latest", "resume")
     if target == desired and is_snapshot and message.start is not None:
-        kind, changes = Kind.SWAP, ("a stream takes the place of the snapshot",)
+        kind, changes = DecisionKind.SWAP, ("a stream takes the place of the snapshot",)
     elif target == desired and reads_again and message.start != pending_start:
-        kind, changes = Kind.SWAP, (f"the same topics are read again, from {message.start}",)
+        kind, changes = DecisionKind.SWAP, (f"the same topics are read again, from {message.start}",)
     elif target == desired:
-        kind = Kind.REFRESH
+        kind = DecisionKind.REFRESH
     elif target == active and not reads_again:
-        kind = Kind.TAKE_BACK
+        kind = DecisionKind.TAKE_BACK
     else:
-        kind = Kind.SWAP
+        kind = DecisionKind.SWAP
     # With nothing active there is nobody to have read what lies before: the first generation takes it all.
     start = message.start or pending_start or ("earliest" if active is None else "latest")
     return Decision(kind, target, start, changes, message.dryRun, message.deadlineSeconds)

@@ -29,7 +29,7 @@ _CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
 
 
 @dataclass(frozen=True)
-class Round:
+class ControlRound:
     """What a round has done, and the run that is to be started because of it."""
 
     settled: dict[str, str]
@@ -37,7 +37,9 @@ class Round:
     run: Run | None
 
 
-def run_round(settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None) -> Round:
+def run_round(
+    settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None
+) -> ControlRound:
     """`kafka` are the client settings for the data, `control_kafka` those for the control topic if they differ."""
     settled: dict[str, str] = {}
     installation = installation_id(settings.layout)
@@ -54,7 +56,7 @@ def run_round(settings: Settings, kafka: Mapping[str, str], control_kafka: Mappi
         if booted := handler.boot():
             settled[booted.swapId] = booted.document()["outcome"]
         reconcile(settings, handler.history)
-        return Round(settled, handler.next_run())
+        return ControlRound(settled, handler.next_run())
 
 
 @contextmanager
@@ -109,11 +111,11 @@ def keep_record(layout: Layout, record: ControlRecord) -> None:
         "value": value,
     }
 
-    def decide(table: DeltaTable) -> store.Change | None:
+    def add_unless_stored(table: DeltaTable) -> store.Change | None:
         present = store.read_snapshot(table, "control_raw", where=_place(record), columns=["ts"])
         return None if record.ts in present["ts"].to_pylist() else store.Change(rows=[row])
 
-    store.transact(layout, "control_raw", decide)
+    store.transact(layout, "control_raw", add_unless_stored)
 
 
 def record_id(layout: Layout, record: ControlRecord) -> str:

@@ -19,9 +19,9 @@ from switchyard.tables.status import ACTIVE
 from switchyard.wording import mask_emails
 
 FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
-"""Marks in the log of the status table: see `swaps`."""
+"""Delta transaction markers of the status table; the state machine says what they mean."""
 BARRED_BECAUSE = "switchyard.barredBecause"
-"""In the commit that sets the mark: the reason. Its outcome is written within a few commits of that table."""
+"""In the commit that sets the marker: the reason. Its outcome is written within a few commits of that table."""
 COMMITS_BACK = 10
 
 TICK = timedelta(microseconds=1)
@@ -127,16 +127,16 @@ def entry_of(row: store.Row) -> Entry:
 
 def status_row_of(table: DeltaTable) -> StatusRow:
     rows = store.read_snapshot(table, "status").to_pylist()
-    flipped, barred = (table.transaction_version(mark) or 0 for mark in (FLIPPED, BARRED))
-    marks = StatusRow(
+    flipped, barred = (table.transaction_version(marker) or 0 for marker in (FLIPPED, BARRED))
+    without_row = StatusRow(
         flipped=flipped, barred=barred, barred_because=_find_reason(table, barred) if barred > flipped else ""
     )
     if not rows:
-        return marks
+        return without_row
     row = rows[0]
     target = Target(row["usersTopic"], row["accountsTopic"], row["joinType"])
     return replace(
-        marks, generation=row["generation"], target=target, lastApplied=row["lastApplied"], epoch=row["epoch"]
+        without_row, generation=row["generation"], target=target, lastApplied=row["lastApplied"], epoch=row["epoch"]
     )
 
 
@@ -148,16 +148,16 @@ def _find_reason(table: DeltaTable, barred: int) -> str:
 
 
 def change_of(before: StatusRow, after: StatusRow) -> store.Change:
-    """Only what has changed: a bar is a mark without a row."""
-    marks = {}
+    """Only what has changed: a withdrawal is a marker without a row."""
+    markers = {}
     if after.flipped != before.flipped:
-        marks[FLIPPED] = after.flipped
+        markers[FLIPPED] = after.flipped
     if after.barred != before.barred:
-        marks[BARRED] = after.barred
+        markers[BARRED] = after.barred
     if replace(after, flipped=0, barred=0) == replace(before, flipped=0, barred=0):
         reason = json.dumps({"number": after.barred, "reason": mask_emails(after.barred_because)})
-        return store.Change(markers=marks, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
-    return store.Change(rows=[to_status_row(after, ACTIVE)], mode="overwrite", markers=marks)
+        return store.Change(markers=markers, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
+    return store.Change(rows=[to_status_row(after, ACTIVE)], mode="overwrite", markers=markers)
 
 
 def to_status_row(status_row: StatusRow, state: str) -> store.Row:

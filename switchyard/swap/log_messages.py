@@ -1,18 +1,18 @@
-"""The story of every swap in plain words: one line in `logs` for each entry of the history."""
+"""What happens to every swap, in plain words: one line in `logs` for each entry of the history."""
 
 from __future__ import annotations
 
 from switchyard.layout import Layout
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Entry, Event, is_build_id
+from switchyard.swap.state_machine import FINISHED, Entry, Event, is_snapshot_id
 from switchyard.tables.logs import Level, tell
 
 _LEVELS: dict[Event, Level] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
 
-_BUILDS = {
+_SNAPSHOTS = {
     Event.REQUESTED: "backfilling {name}: {entry.target}, from {entry.start}",
     Event.STARTING: "the backfill of {name} is starting",
-    Event.PLANNED: "{name} is built and can be published",
+    FINISHED: "{name} is built and can be published",
     Event.RETIRED: "{name} is closed",
 }
 
@@ -29,8 +29,8 @@ def tell_entry(layout: Layout, entry: Entry) -> None:
 
 def describe(entry: Entry) -> str:
     name = f"generation {entry.generation}"
-    if is_build_id(entry.swapId) and entry.event in _BUILDS:
-        return f"{_BUILDS[entry.event].format(name=name, entry=entry)}: {entry.detail}"
+    if is_snapshot_id(entry.swapId) and entry.event in _SNAPSHOTS:
+        return f"{_SNAPSHOTS[entry.event].format(name=name, entry=entry)}: {entry.detail}"
     sentences = {
         Event.REQUESTED: f"building {name}: {entry.target}, from {entry.start}",
         Event.STARTING: f"the driver of {name} is starting",

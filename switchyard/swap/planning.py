@@ -12,7 +12,7 @@ from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, Kind
+from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, DecisionKind
 from switchyard.swap.fan_out import warn_of_growth
 from switchyard.swap.generations import find_resumable_spec, resolve_spec
 from switchyard.swap.state_machine import Event, Ledger
@@ -26,7 +26,7 @@ CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
 CAUTIOUS_PAIRS_PER_SECOND = 50_000.0
 """Half of what was measured where each record makes thousands."""
 LOOKED_AT = 5
-"""Generations on the same topics: most failed builds have left nothing behind."""
+"""Generations on the same topics: most of those that failed have left nothing behind."""
 READING_ALLOWANCE = 3
 """How many times the estimate for reading its records a swap is allowed."""
 
@@ -55,9 +55,9 @@ class Plan:
     warnings: list[str]
 
     def describe(self) -> str:
-        if self.would == Kind.REFRESH:
+        if self.would == DecisionKind.REFRESH:
             return "nothing would change: it would be refreshed"
-        if self.would == Kind.TAKE_BACK:
+        if self.would == DecisionKind.TAKE_BACK:
             return "what is active would stay, and the swap that is under way would be superseded"
         topics = (
             f"{self.usersTopic} ({self.usersPartitions} partitions) and "
@@ -74,7 +74,7 @@ class Plan:
 
 def make_plan(settings: Settings, reader: TopicReader, history: SwapHistory, decision: Decision) -> Plan:
     ledger, status_row, target = history.ledger(), history.status_row(), decision.target
-    is_swap = decision.kind is Kind.SWAP
+    is_swap = decision.kind is DecisionKind.SWAP
     generation = ledger.next_generation
     spec = resolve_spec(reader, target, "latest" if decision.start == "resume" else decision.start)
     records = count_to_read(spec.startOffsets, spec.readyOffsets) if is_swap else 0
@@ -167,7 +167,7 @@ def estimate_reading(settings: Settings, ledger: Ledger, records: int, target: T
     """
     if not records:
         return 0.0
-    rate = bulk_rate(settings.layout, without=ledger.builds) or CAUTIOUS_RECORDS_PER_SECOND
+    rate = bulk_rate(settings.layout, without=ledger.snapshots) or CAUTIOUS_RECORDS_PER_SECOND
     known = find_reading(settings.layout, ledger, target) if target else None
     pairs = records * ((known.rowsPerEvent or known.recentRowsPerEvent or 0.0) if known else 0.0)
     return max(records / max(rate, 1.0), pairs / CAUTIOUS_PAIRS_PER_SECOND)

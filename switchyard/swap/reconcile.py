@@ -1,4 +1,4 @@
-"""What is due, done by whoever looks next: outcomes, the retirement of silent generations, what failed builds left.
+"""What is due, done by whoever looks next: outcomes, the retirement of silent generations, what failed requests left.
 
 The control DAG looks each minute and at each message; drivers look every second. All of it may be done twice.
 """
@@ -121,14 +121,16 @@ def report_snapshot(layout: Layout, history: SwapHistory, now: datetime) -> None
 
 
 def clean_up(layout: Layout, history: SwapHistory, generation: int) -> None:
-    """Closes a build that never became active and removes what it wrote. A resumed generation keeps its rows, and so
-    does a finished snapshot."""
+    """Closes a generation that never became active and removes what it wrote.
+
+    A resumed generation keeps its rows, and so does a finished snapshot.
+    """
     ledger = history.ledger()
-    asked = [*ledger.requests_of(generation), *filter(None, [ledger.builds.get(generation)])]
+    asked = [*ledger.requests_of(generation), *filter(None, [ledger.snapshots.get(generation)])]
     has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in asked)
     if has_driver:
         claim_attempt(layout, generation)
-    if ledger.is_built(generation):
+    if ledger.is_finished(generation):
         detail = "it is a finished snapshot and keeps its rows"
     elif ledger.was_active(generation):
         detail = "it keeps its rows and its checkpoint"
@@ -168,20 +170,20 @@ def run_of_life(ledger: Ledger, generation: int) -> Run | None:
 
 
 def note_failure(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
-    """A driver has failed: its build ends, or people are told why an active one is started again."""
-    fail_build(settings, history, swap_id, reason)
+    """A driver has failed: its request ends, or people are told why an active one is started again."""
+    fail_pending(settings, history, swap_id, reason)
     tell_of_active(settings, history, swap_id, f"failed and is started again: {reason}", level="ERROR")
 
 
 def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: Level) -> None:
-    """One line about the driver of a generation that was flipped to; of a build its outcome tells."""
+    """One line about the driver of a generation that was flipped to; of a pending one its outcome tells."""
     request, outcome = history.ledger().find(swap_id), history.ledger().outcomes.get(swap_id)
     if request is not None and outcome is not None and outcome.event is Event.APPLIED:
         text = f"the driver of generation {request.generation} {what}"
         tell(settings.layout, text, level=level, generation=request.generation, swap_id=swap_id)
 
 
-def fail_build(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
+def fail_pending(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
     """A driver ended before the flip: the swap has failed, unless there is nothing to fall back to."""
     request = history.ledger().find(swap_id)
     if request is None or not history.ledger().is_open(request):

@@ -1,16 +1,16 @@
 """The state machine of a swap: what the history and the status row mean, and what is due. Pure: no I/O, no clock.
 
 A request is one accepted command: "make this generation active". Requests are numbered in the order in which they were
-written. Two marks are committed with the status row and decide who may still flip:
+written. Two markers are committed with the status row and decide who may still flip:
 
 - `flipped`: the number of the request that made the active generation active;
 - `barred`: requests up to this number can no longer flip, because a newer one, a deadline or a failure came first.
 
-A flip needs `barred < number`, a bar needs `flipped != number`, and both are compare-and-sets of the same row: of a
-flip and its withdrawal exactly one happens. Timers are computed from entries of the request or generation they are for.
+A flip needs `barred < number`, a withdrawal needs `flipped != number`, and both are compare-and-sets of the same row:
+of the two exactly one happens. Timers are computed from entries of the request or generation they are for.
 
-A build is a command too, but asks for rows only: a snapshot of history in a generation of its own. It has no number, so
-it neither withdraws a request nor is withdrawn by one. Making a finished snapshot active is a request like any other.
+A backfill is a command too, but asks for rows only: a snapshot of history in a separate generation. It has no number,
+so it neither withdraws a request nor is withdrawn by one. To publish a finished snapshot is a request like any other.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Event(StrEnum):
 
 
 SETTLING = frozenset({Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED})
+FINISHED = Event.PLANNED
+"""How the command for a snapshot ends once its rows are there and proven. The event's name is contract."""
 LIFE = frozenset({Event.APPLIED, Event.LINGERING, Event.RETIRED})
 """Events after which a generation stands somewhere else."""
 
@@ -96,7 +98,7 @@ class Request:
 
 @dataclass(frozen=True)
 class StatusRow:
-    """The status row with its two marks. `generation` is None until something was active."""
+    """The status row with its two markers. `generation` is None until something was active."""
 
     generation: int | None = None
     target: Target | None = None
@@ -105,7 +107,7 @@ class StatusRow:
     flipped: int = 0
     barred: int = 0
     barred_because: str = field(default="", compare=False)
-    """Why the request of this very number was given up, for whoever writes its outcome; empty for other bars."""
+    """Why the request of this very number was given up, for the actor that writes its outcome; else empty."""
 
 
 SignOfLife = Callable[[int], datetime | None]
@@ -124,24 +126,24 @@ class Ledger:
 
     @cached_property
     def requests(self) -> tuple[Request, ...]:
-        asked = [e for e in self.entries if e.event is Event.REQUESTED and not is_build_id(e.swapId)]
+        asked = [e for e in self.entries if e.event is Event.REQUESTED and not is_snapshot_id(e.swapId)]
         return tuple(_request(number, entry) for number, entry in enumerate(asked, 1))
 
     @cached_property
-    def builds(self) -> dict[int, Request]:
-        """Snapshots by their generation; none has a number, as none can flip by itself."""
-        asked = [e for e in self.entries if e.event is Event.REQUESTED and is_build_id(e.swapId)]
-        return {build.generation: build for build in (_request(0, entry) for entry in asked)}
+    def snapshots(self) -> dict[int, Request]:
+        """The command for each snapshot, by its generation. It has no number, because it never flips by itself."""
+        asked = [e for e in self.entries if e.event is Event.REQUESTED and is_snapshot_id(e.swapId)]
+        return {snapshot.generation: snapshot for snapshot in (_request(0, entry) for entry in asked)}
 
     def is_snapshot(self, generation: int | None) -> bool:
         """Whether a generation is a range of history: no driver ever streams it."""
-        return generation in self.builds
+        return generation in self.snapshots
 
-    def is_built(self, generation: int) -> bool:
+    def is_finished(self, generation: int) -> bool:
         """Whether a snapshot is finished, so that it can be made active at any time."""
-        build = self.builds.get(generation)
-        outcome = self.outcomes.get(build.swapId) if build else None
-        return outcome is not None and outcome.event is Event.PLANNED
+        snapshot = self.snapshots.get(generation)
+        outcome = self.outcomes.get(snapshot.swapId) if snapshot else None
+        return outcome is not None and outcome.event is FINISHED
 
     @cached_property
     def outcomes(self) -> dict[str, Entry]:
@@ -172,7 +174,7 @@ class Ledger:
         return self.requests[-1] if self.requests else None
 
     @property
-    def building(self) -> Request | None:
+    def pending(self) -> Request | None:
         """The request that is on its way to its flip. Only the newest can be."""
         newest = self.newest
         return newest if newest and self.is_open(newest) else None
@@ -196,8 +198,8 @@ class Ledger:
         return asked[-1] if asked else None
 
     def command_of(self, generation: int) -> Request | None:
-        """The newest command about a generation: a request, or the build of a snapshot."""
-        return self.request_of(generation) or self.builds.get(generation)
+        """The newest command about a generation: a request, or the one for a snapshot."""
+        return self.request_of(generation) or self.snapshots.get(generation)
 
     @cached_property
     def _lives(self) -> dict[int | None, Entry]:
@@ -248,7 +250,7 @@ class Ledger:
 
     @cached_property
     def generations(self) -> list[int]:
-        return sorted({request.generation for request in self.requests} | set(self.builds))
+        return sorted({request.generation for request in self.requests} | set(self.snapshots))
 
     @property
     def next_generation(self) -> int:
@@ -263,7 +265,7 @@ class Ledger:
         return frozenset(entry.generation for entry in self.flips)
 
 
-def is_build_id(swap_id: str) -> bool:
+def is_snapshot_id(swap_id: str) -> bool:
     return swap_id.startswith(BACKFILL_PREFIX)
 
 
@@ -284,17 +286,17 @@ def _request(number: int, entry: Entry) -> Request:
 
 def desired(ledger: Ledger, status_row: StatusRow) -> Target | None:
     """What was last asked for and has not failed."""
-    return ledger.building.target if ledger.building else status_row.target
+    return ledger.pending.target if ledger.pending else status_row.target
 
 
 def desires_snapshot(ledger: Ledger, status_row: StatusRow) -> bool:
     """Whether what was last asked for is a snapshot of history, and not a stream."""
-    return ledger.is_snapshot(ledger.building.generation if ledger.building else status_row.generation)
+    return ledger.is_snapshot(ledger.pending.generation if ledger.pending else status_row.generation)
 
 
 def pending_start(ledger: Ledger) -> str | None:
     """Where the swap that is under way starts; a resume is bound to its own target and not handed on."""
-    return ledger.building.start if ledger.building and ledger.building.start != "resume" else None
+    return ledger.pending.start if ledger.pending and ledger.pending.start != "resume" else None
 
 
 def previous_generation(ledger: Ledger, status_row: StatusRow) -> int | None:
@@ -319,7 +321,7 @@ def find_resumable(ledger: Ledger, status_row: StatusRow, target: Target) -> int
 
 def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime, rules: Rules) -> bool:
     """Whether this request may flip now: it is the newest, proven, in time, and everything before it is settled."""
-    request = ledger.building
+    request = ledger.pending
     if request is None or request.swapId != swap_id or request.generation == status_row.generation:
         return False
     if request.number <= status_row.barred or is_overdue(request, now):
@@ -327,7 +329,7 @@ def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime,
     if any(ledger.is_open(earlier) for earlier in ledger.requests[:-1]):
         return False
     if ledger.is_snapshot(request.generation):
-        if not ledger.is_built(request.generation):
+        if not ledger.is_finished(request.generation):
             return False
     elif ledger.has_ended(request.generation) and not ledger.has(swap_id, Event.STARTING):
         return False
@@ -350,7 +352,7 @@ def find_stuck(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rule
     snapshot for the next round of the control DAG: both have their deadline. A driver gets the time that every start
     gets until its first report.
     """
-    request = ledger.building
+    request = ledger.pending
     if request is None or status_row.generation is None or request.generation == status_row.generation:
         return None
     if ledger.has(request.swapId, Event.READY) or ledger.is_snapshot(request.generation):
@@ -373,14 +375,14 @@ def flip(status_row: StatusRow, request: Request, now: datetime) -> StatusRow:
     )
 
 
-def bar(status_row: StatusRow, number: int, reason: str = "") -> StatusRow | None:
+def withdraw(status_row: StatusRow, number: int, reason: str = "") -> StatusRow | None:
     """Takes the right to flip from all requests up to a number; None when that one has flipped or has lost it."""
     if status_row.flipped == number or status_row.barred >= number:
         return None
     return replace(status_row, barred=number, barred_because=reason)
 
 
-def number_to_bar(ledger: Ledger, status_row: StatusRow, now: datetime) -> int | None:
+def number_to_withdraw(ledger: Ledger, status_row: StatusRow, now: datetime) -> int | None:
     """The newest request that has lost its right to flip without the status row knowing yet."""
     newest = ledger.newest
     late = [
@@ -568,7 +570,7 @@ def explain_refusal(ledger: Ledger, status_row: StatusRow, generation: int) -> s
 
 
 def is_abandoned(ledger: Ledger, generation: int) -> bool:
-    """A build that ended before it was active, or a resume that failed, and that is not closed yet."""
+    """A generation that ended before it was active, or a resume that failed, and that is not closed yet."""
     asked, last = ledger.command_of(generation), ledger.last_life(generation)
     if asked is None or ledger.is_open(asked):
         return False
@@ -589,7 +591,7 @@ def may_remove(ledger: Ledger, status_row: StatusRow, generation: int, now: date
     return (
         last is not None
         and last.at <= now - keep
-        and (ledger.was_active(generation) or ledger.is_built(generation))
+        and (ledger.was_active(generation) or ledger.is_finished(generation))
         and ledger.is_retired(generation)
         and not is_abandoned(ledger, generation)
         and not ledger.is_removed(generation)
@@ -606,7 +608,7 @@ def must_stop(ledger: Ledger, started_for: Request) -> bool:
 
 def needs_run(ledger: Ledger) -> Request | None:
     """The request that must be given a driver: it has none, and no lingering driver to be asked back."""
-    request = ledger.building
+    request = ledger.pending
     if request is None or request.is_hosted or ledger.has(request.swapId, Event.STARTING):
         return None
     if ledger.is_snapshot(request.generation):
@@ -618,8 +620,8 @@ def needs_run(ledger: Ledger) -> Request | None:
 
 def snapshot_to_flip(ledger: Ledger) -> Request | None:
     """The request for a finished snapshot that is under way: it has no driver, so whoever looks flips it."""
-    request = ledger.building
-    return request if request is not None and ledger.is_built(request.generation) else None
+    request = ledger.pending
+    return request if request is not None and ledger.is_finished(request.generation) else None
 
 
 def first_swap_id(swap_id: str) -> str:

@@ -80,7 +80,7 @@ def request(
     return accepted
 
 
-def order_build(
+def order_snapshot(
     history: SwapHistory,
     swap_id: str,
     *,
@@ -89,9 +89,9 @@ def order_build(
     requested_by: str,
     detail: str,
 ) -> Request:
-    """Accepts the build of a snapshot once and gives it the next generation. It has no deadline: nobody waits."""
-    if not state_machine.is_build_id(swap_id):
-        raise ValueError(f"{swap_id} is not the id of a build")
+    """Accepts the command for a snapshot once and gives it the next generation. It has no deadline: nobody waits."""
+    if not state_machine.is_snapshot_id(swap_id):
+        raise ValueError(f"{swap_id} is not the id of a backfill")
 
     def decide(ledger: Ledger) -> list[Entry]:
         if ledger.is_known(swap_id):
@@ -100,14 +100,14 @@ def order_build(
         return [Entry(swap_id, Event.REQUESTED, ledger.next_generation, target, start, requested_by, detail)]
 
     history.append(decide)
-    ordered = [build for build in history.ledger().builds.values() if build.swapId == swap_id]
+    ordered = [snapshot for snapshot in history.ledger().snapshots.values() if snapshot.swapId == swap_id]
     if not ordered:
-        raise Retry(f"{swap_id} is known, but not as a build")
+        raise Retry(f"{swap_id} is known, but not as a backfill")
     return ordered[0]
 
 
 def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
-    """The flip to a finished snapshot that was asked for. It was proven when it was built."""
+    """The flip to a finished snapshot that was asked for. It was proven when it was finished."""
     wanted = state_machine.snapshot_to_flip(history.ledger())
     if wanted is None:
         return False
@@ -117,9 +117,9 @@ def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
 
 def settle_due(history: SwapHistory, now: datetime) -> list[Entry]:
     """Withdraws what is late or superseded, writes every outcome that is decided, and who lingers because of it."""
-    number = state_machine.number_to_bar(history.ledger(), history.status_row(), now)
+    number = state_machine.number_to_withdraw(history.ledger(), history.status_row(), now)
     if number is not None:
-        history.change(lambda status_row: state_machine.bar(status_row, number))
+        history.change(lambda status_row: state_machine.withdraw(status_row, number))
     if not state_machine.settlements(history.ledger(), history.status_row(), now):
         return []
     written = history.append(lambda ledger: state_machine.settlements(ledger, history.status_row(), now))
@@ -138,7 +138,7 @@ def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) ->
 
     def decide(status_row: StatusRow) -> StatusRow | None:
         ledger = history.ledger()
-        wanted = ledger.building
+        wanted = ledger.pending
         if wanted is None or not state_machine.may_flip(ledger, status_row, swap_id, now, rules):
             return None
         return state_machine.flip(status_row, wanted, now)
@@ -149,13 +149,13 @@ def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) ->
 def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> Entry | None:
     """Ends a request that has not flipped as FAILED; returns what became of it in the end.
 
-    The bar carries the reason: another actor may write the outcome first.
+    The withdrawal carries the reason: another actor may write the outcome first.
     """
     wanted = history.ledger().find(swap_id)
     if wanted is None:
         return None
     if history.ledger().is_open(wanted):
-        history.change(lambda status_row: state_machine.bar(status_row, wanted.number, reason))
+        history.change(lambda status_row: state_machine.withdraw(status_row, wanted.number, reason))
         history.append(lambda ledger: state_machine.settlements(ledger, history.status_row(), now, {swap_id: reason}))
     return history.ledger().outcomes.get(swap_id)
 
@@ -193,7 +193,7 @@ def _end_of_life(ledger: Ledger, generation: int, detail: str) -> list[Entry]:
 
 
 def close_abandoned(history: SwapHistory, generation: int, detail: str) -> bool:
-    """Writes RETIRED for a build that never became active, after what it left was removed."""
+    """Writes RETIRED for a generation that never became active, after what it left was removed."""
 
     def decide(ledger: Ledger) -> list[Entry]:
         wanted = ledger.command_of(generation)

@@ -60,7 +60,7 @@ def list_files(table: DeltaTable, generation: int | None, side: str | None = Non
         "last_partition": f"max.{partition}",
         "first_offset": f"min.{offset}",
         "last_offset": f"max.{offset}",
-        "lonely": "null_count.accountOffset",
+        "unmatched": "null_count.accountOffset",
     }
     columns = {key: _column(live, name) for key, name in names.items()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -72,7 +72,7 @@ def list_files(table: DeltaTable, generation: int | None, side: str | None = Non
             _milliseconds(row["written"]),
             (row["first_partition"] or 0, row["last_partition"] or 0),
             (row["first_offset"] or 0, row["last_offset"] or 0),
-            row["lonely"] or 0,
+            row["unmatched"] or 0,
         )
         for row in rows
     ]
@@ -91,9 +91,9 @@ def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: in
 
     What was written just now is left alone: the stream is most likely to replace it itself.
     """
-    settled = [file for file in live if file.written <= written_before]
-    small = [file for file in settled if file.size < target_bytes / 2]
-    full = [file for file in settled if file.size >= target_bytes / 2 and not file.is_seam]
+    old_enough = [file for file in live if file.written <= written_before]
+    small = [file for file in old_enough if file.size < target_bytes / 2]
+    full = [file for file in old_enough if file.size >= target_bytes / 2 and not file.is_seam]
     crowded = [file for file, count in zip(full, count_overlaps(full), strict=True) if count > MOST_OVERLAPS]
     chosen = crowded + (small if len(small) > 1 else [])
     return sorted(chosen, key=lambda file: (file.partitions, file.offsets, file.path)) if len(chosen) > 1 else []
@@ -135,10 +135,10 @@ def replace_files(
     """Puts files in the place of others in one commit; False when one of these is no longer there."""
     removed = [files.remove_file(generation, file.path, file.size, data_change) for file in gone]
 
-    def decide(table: DeltaTable) -> store.Change | None:
+    def replace_if_live(table: DeltaTable) -> store.Change | None:
         live = set(pa.table(table.get_add_actions())["path"].to_pylist())
         if not all(file.path in live for file in gone):
             return None
         return store.Change(added=added, removed=removed)
 
-    return store.transact(layout, name, decide) is not None
+    return store.transact(layout, name, replace_if_live) is not None

@@ -29,11 +29,11 @@ def delete_uncommitted(layout: Layout, generation: int) -> None:
 def _remove_from(layout: Layout, name: str, generation: int) -> int:
     removed: list[RemoveAction] = []
 
-    def decide(table: DeltaTable) -> store.Change | None:
+    def drop_files(table: DeltaTable) -> store.Change | None:
         removed[:] = [files.remove_file(generation, path, size) for path, size in generation_files(table, generation)]
         return store.Change(removed=removed) if removed else None
 
-    store.transact(layout, name, decide)
+    store.transact(layout, name, drop_files)
     return len(removed)
 
 

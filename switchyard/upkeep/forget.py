@@ -153,7 +153,7 @@ def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested
     ledger = history.ledger()
     running = {generation for generation in ledger.generations if not has_ended(ledger, generation)}
     for generation in sorted(with_rows | running):
-        outcome.generations[generation] = settle(settings, history, generation, outcome.mark, tell)
+        outcome.generations[generation] = carry_out(settings, history, generation, outcome.mark, tell)
         tell(f"generation {generation}: {outcome.generations[generation]}")
     return outcome
 
@@ -161,7 +161,7 @@ def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested
 def has_ended(ledger: Ledger, generation: int) -> bool:
     """Whether nobody will write it unless it is asked for again. What the history does not know has ended."""
     is_known = ledger.command_of(generation) is not None
-    return not is_known or ledger.is_built(generation) or is_over(ledger, generation)
+    return not is_known or ledger.is_finished(generation) or is_over(ledger, generation)
 
 
 def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: set[int]) -> Offsets:
@@ -178,7 +178,7 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
     return furthest([*ends, *(from_json(progress.endOffsets) for progress in reached if progress)])
 
 
-def settle(settings: Settings, history: HistoryStore, generation: int, mark: int, tell: Tell) -> str:
+def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: int, tell: Tell) -> str:
     """Has a mark carried out in one generation, by whoever may write it; that may change while we look."""
     for _ in range(MOST_CHANGES):
         if has_ended(history.ledger(), generation):

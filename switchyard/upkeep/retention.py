@@ -88,8 +88,8 @@ def plan_log(log: Sequence[Stored], needed: Iterable[int], now: datetime, retent
     A checkpoint must have been there for the retention: who began to open the table before it still needs what it
     stands for.
     """
-    settled = [file for file in log if file.at <= now - retention]
-    checkpoints = [version for file in settled if (version := _version(file.path, _CHECKPOINT)) is not None]
+    old_enough = [file for file in log if file.at <= now - retention]
+    checkpoints = [version for file in old_enough if (version := _version(file.path, _CHECKPOINT)) is not None]
     first_needed = min(needed, default=0)
     base = max((version for version in checkpoints if version <= first_needed), default=first_readable(log))
     of_version = {file: version for file in log if (version := _version(file.path, _OF_VERSION)) is not None}

@@ -67,7 +67,7 @@ def nothing_is_lost(stack: Stack, traffic: Traffic, spark: SparkSession) -> Iter
     """Asked after every test, whatever happened in it."""
     began, reads, seen = datetime.now(UTC), traffic.reads, len(traffic.generations_read)
     yield
-    eventually(lambda: ledger_of(stack).building is None, 150, 1)
+    eventually(lambda: ledger_of(stack).pending is None, 150, 1)
     eventually(lambda: stack.status()["healthy"], 120, 1)
     status = stack.status()
     active = status["generation"]
@@ -201,8 +201,8 @@ def test_swap_of_topics_and_join_is_followed_to_its_flip(stack: Stack) -> None:
     assert "to-a" in stack.run_note(DAG_ID, run_id)
     eventually(lambda: ledger_of(stack).is_retired(before), 60)
     told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["swapId"] == "to-a"]
-    story = ("received", "resolved to", "building", "is starting", "is ready", "flipped")
-    assert [line for word in story for line in told if word in line] == told
+    words = ("received", "resolved to", "building", "is starting", "is ready", "flipped")
+    assert [line for word in words for line in told if word in line] == told
 
 
 def test_the_same_again_is_refreshed_and_restarts_nothing(stack: Stack) -> None:
@@ -263,7 +263,7 @@ def test_a_plan_says_what_would_happen_and_changes_nothing(stack: Stack) -> None
     assert plan["plan"]["estimateSeconds"] > 0
     assert stack.run("plan", "--users-topic", "nobody-made-it").returncode == 2
     assert stack.status()["epoch"] == before["epoch"]
-    assert ledger_of(stack).building is None
+    assert ledger_of(stack).pending is None
 
 
 def test_join_type_alone_and_back_at_once_while_the_old_one_lingers(
@@ -301,7 +301,7 @@ def test_of_a_burst_the_last_wins_and_all_fields_count(stack: Stack) -> None:
     assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users-b", "accounts-b", "left")
 
 
-def test_a_command_during_a_build_supersedes_it_and_one_during_linger_is_the_next_swap(stack: Stack) -> None:
+def test_a_command_while_a_swap_is_pending_supersedes_it_and_one_during_linger_is_the_next_swap(stack: Stack) -> None:
     send(stack, "slow", joinType="inner")
     slow = wait_for(stack, "slow", Event.STARTING)
     send(stack, "quick", usersTopic="users-a", accountsTopic="accounts-a")

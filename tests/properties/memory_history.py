@@ -32,7 +32,7 @@ class RowChange:
 
 
 class MemoryHistory:
-    """Implements `protocol.Book`. `pause` is called where a process can lose its turn; watchers see every commit."""
+    """Implements `transitions.SwapHistory`. `pause` is called where others can act; watchers see every commit."""
 
     def __init__(
         self,

@@ -32,10 +32,10 @@ from tests.properties.world import (
 REQUESTERS = ("ask", "ask", "rollback", "backfill", "publish")
 DRIVING = ("start", "restart", "work", "ready", "flip", "late_flip", "late_flip", "look", "look", "look")
 ENDING = ("die", "fail", "retire_by_hand")
-BYSTANDING = ("settle", "settle", "settle", "retire_silent", "close", "build", "build", "flip_snapshot")
+BYSTANDERS = ("settle", "settle", "settle", "retire_silent", "close", "run_backfill", "run_backfill", "flip_snapshot")
 NUMBERS = st.integers(0, 12)
 PAUSES = st.tuples(st.sampled_from([Point.BEFORE, Point.BEFORE, Point.READ]), st.integers(1, 3))
-TURNS = st.tuples(PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVING, *ENDING, *BYSTANDING, "tick"]), NUMBERS)
+TURNS = st.tuples(PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVING, *ENDING, *BYSTANDERS, "tick"]), NUMBERS)
 CRASHES = st.one_of(st.none(), st.none(), st.tuples(st.sampled_from([Point.BEFORE, Point.AFTER]), st.integers(1, 2)))
 PLANS = st.builds(Plan, st.lists(TURNS, max_size=3).map(tuple), CRASHES)
 
@@ -52,7 +52,7 @@ class SwapMachine(RuleBasedStateMachine):
         rounds=st.sampled_from([0, 1, 2, 2, 3, 3, 3]), rules=st.sampled_from([RULES, RULES, RULES, KEEPING, FOR_GOOD])
     )
     def begin(self, rounds: int, rules: Rules) -> None:
-        """Most stories begin with a generation that is active and others that linger, are kept or have retired."""
+        """Most runs begin with a generation that is active and others that linger, are kept or have retired."""
         self.world = World(rules)
         for message in (LEFT, INNER, NATURAL)[:rounds]:
             self.world.send(message)
@@ -77,7 +77,7 @@ class SwapMachine(RuleBasedStateMachine):
     def driver_ends(self, name: str, number: int, plan: Plan) -> None:
         self.world.run(name, number, plan)
 
-    @rule(name=st.sampled_from(BYSTANDING), number=NUMBERS, plan=PLANS)
+    @rule(name=st.sampled_from(BYSTANDERS), number=NUMBERS, plan=PLANS)
     def bystander(self, name: str, number: int, plan: Plan) -> None:
         self.world.run(name, number, plan)
 
@@ -128,7 +128,7 @@ class SwapMachine(RuleBasedStateMachine):
                     world.handle(swap_id, fields)
             if entry.swapId in world.rollbacks:
                 world.roll_back(entry.swapId)
-            if entry.swapId in world.builds:
+            if entry.swapId in world.backfills:
                 world.order(entry.swapId)
             if entry.swapId in world.publications and entry.generation is not None:
                 world.publish_one(entry.swapId, entry.generation)
@@ -154,14 +154,14 @@ class SwapMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def backfill_beside_everything(self, number: int) -> None:
-        """From its order to its end a build touches neither the row nor any request, whatever is under way."""
+        """From its order to its end a backfill touches neither the row nor any request, whatever is under way."""
         world = self.world
         before, row = world.history.kept, world.history.row
         swap_id = world.backfill()
         for _ in range(2):
-            world.build(len(before.builds) + number)
+            world.run_backfill(len(before.snapshots) + number)
         assert (world.history.kept.requests, world.history.row) == (before.requests, row)
-        assert world.history.kept.building == before.building
+        assert world.history.kept.pending == before.pending
         assert swap_id in world.history.kept._events
 
     @rule(number=NUMBERS, plan=PLANS)
@@ -185,4 +185,4 @@ class SwapMachine(RuleBasedStateMachine):
 
 
 SwapMachine.TestCase.settings = settings(max_examples=220, stateful_step_count=50, deadline=None)
-TestAnyStory = SwapMachine.TestCase
+TestAnySequence = SwapMachine.TestCase

@@ -85,11 +85,11 @@ class World:
     given_up: set[str] = field(default_factory=set)
     sent: list[tuple[str, Fields]] = field(default_factory=list)
     rollbacks: list[str] = field(default_factory=list)
-    builds: list[str] = field(default_factory=list)
+    backfills: list[str] = field(default_factory=list)
     publications: list[str] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
-    """Builds whose job has written all rows, and builds whose job could not."""
+    """Backfills whose job has written all rows, and those whose job could not."""
     row_since: int = 0
     """How many entries there were when the row was last changed."""
     flipped: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class World:
             )
             if decision.is_dry:
                 raise Settled(Event.PLANNED)
-            if decision.kind is control.Kind.REFRESH:
+            if decision.kind is control.DecisionKind.REFRESH:
                 raise Settled(Event.REFRESHED)
             return generation_for(decision, ledger, status_row), decision.target, decision.start
 
@@ -196,13 +196,13 @@ class World:
 
     def backfill(self, number: int = 0) -> str:
         """Asks for a snapshot of history; whatever else is under way goes on."""
-        swap_id = f"{state_machine.BACKFILL_PREFIX}{len(self.builds) + 1}"
-        self.builds.append(swap_id)
+        swap_id = f"{state_machine.BACKFILL_PREFIX}{len(self.backfills) + 1}"
+        self.backfills.append(swap_id)
         self.order(swap_id)
         return swap_id
 
     def order(self, swap_id: str) -> None:
-        transitions.order_build(
+        transitions.order_snapshot(
             self.history,
             swap_id,
             choose=lambda ledger, status_row: POLICY.defaults,
@@ -221,7 +221,7 @@ class World:
 
     def publish_one(self, swap_id: str, snapshot: int) -> None:
         def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            if not ledger.is_built(snapshot):
+            if not ledger.is_finished(snapshot):
                 raise InputError("it is not finished")
             return snapshot, POLICY.defaults, "resume"
 
@@ -260,8 +260,8 @@ class World:
         wanted = [entry.generation for entry in ledger.lingering if entry.generation is not None]
         if status_row.generation is not None:
             wanted.append(status_row.generation)
-        if ledger.building and ledger.has(ledger.building.swapId, Event.STARTING):
-            wanted.append(ledger.building.generation)
+        if ledger.pending and ledger.has(ledger.pending.swapId, Event.STARTING):
+            wanted.append(ledger.pending.generation)
         snapshots = snapshots_in(ledger.entries)
         dead = [generation for generation in wanted if generation not in self.drivers and generation not in snapshots]
         if dead:
@@ -303,8 +303,8 @@ class World:
     def advance(self, number: int = 0) -> None:
         """The next step towards the flip, whoever has to take it."""
         ledger = self.history.kept
-        wanted = ledger.building
-        if wanted is None or state_machine.number_to_bar(ledger, self.history.row, self.now):
+        wanted = ledger.pending
+        if wanted is None or state_machine.number_to_withdraw(ledger, self.history.row, self.now):
             self.settle()
         elif state_machine.needs_run(ledger):
             self.start()
@@ -336,8 +336,8 @@ class World:
             del self.drivers[pick(sorted(self.drivers), number)]
 
     def fail(self, number: int = 0) -> None:
-        """What builds cannot go on: its task gives the request up."""
-        wanted = self.history.ledger().building
+        """The pending one cannot go on: its task gives the request up."""
+        wanted = self.history.ledger().pending
         if wanted is not None and wanted.generation != self.history.status_row().generation:
             self.given_up.add(wanted.swapId)
             self.drivers.pop(wanted.generation, None)
@@ -357,18 +357,18 @@ class World:
         finally:
             self.by_hand = interrupted
 
-    def build(self, number: int = 0) -> None:
-        """One step of the job of a build that is under way: it starts, and then has written all or cannot."""
+    def run_backfill(self, number: int = 0) -> None:
+        """One step of the job of a backfill that is under way: it starts, and then has written all or cannot."""
         ledger = self.history.ledger()
-        under_way = [build for build in ledger.builds.values() if ledger.is_open(build)]
+        under_way = [snapshot for snapshot in ledger.snapshots.values() if ledger.is_open(snapshot)]
         if not under_way:
             return
-        build = pick(under_way, number)
-        if transitions.note(self.history, build.entry(Event.STARTING)):
+        snapshot = pick(under_way, number)
+        if transitions.note(self.history, snapshot.entry(Event.STARTING)):
             return
         ended, event = (self.broken, Event.FAILED) if number % 4 == 3 else (self.finished, Event.PLANNED)
-        ended.add(build.swapId)
-        transitions.note(self.history, build.entry(event))
+        ended.add(snapshot.swapId)
+        transitions.note(self.history, snapshot.entry(event))
 
     def one_driver(self, number: int) -> Iterator[Driver]:
         if self.drivers:
@@ -419,11 +419,11 @@ class World:
         assert entry.generation is not None
         known = {e.generation for e in entries if e.event is Event.REQUESTED}
         was_active = {e.generation for e in entries if e.event is Event.APPLIED} | {self.history.row.generation}
-        if is_build(entry):
+        if is_backfill(entry):
             assert entry.generation == len(known) + 1
             assert entry.deadline is None
             return
-        assert entry.generation in was_active | built_in(entries) or entry.generation == len(known) + 1
+        assert entry.generation in was_active | finished_in(entries) or entry.generation == len(known) + 1
         if entry.swapId.startswith(state_machine.UNDO_PREFIX):
             assert self.history.row.generation not in snapshots_in(entries)
             assert state_machine.first_swap_id(entry.swapId) == state_machine.UNDO_PREFIX + self.flipped[-1]
@@ -451,17 +451,17 @@ class World:
         assert entry.swapId not in self.flipped
         (own,) = [e for e in entries if e.swapId == entry.swapId and e.event is Event.REQUESTED]
         assert entry.generation != self.history.row.generation
-        if is_build(entry):
+        if is_backfill(entry):
             assert entry.swapId in self.broken
             return
         assert entry.swapId in self.given_up or (own.deadline is not None and self.now > own.deadline)
 
     def check_starting(self, entries: list[Entry], entry: Entry) -> None:
-        """No driver streams into a snapshot: only the job that builds it starts."""
-        assert is_build(entry) or entry.generation not in snapshots_in(entries)
+        """No driver streams into a snapshot: only the job that writes it starts."""
+        assert is_backfill(entry) or entry.generation not in snapshots_in(entries)
 
     def check_planned(self, entries: list[Entry], entry: Entry) -> None:
-        assert not is_build(entry) or entry.swapId in self.finished
+        assert not is_backfill(entry) or entry.swapId in self.finished
 
     def check_refreshed(self, entries: list[Entry], entry: Entry) -> None:
         if entry.generation is not None:
@@ -475,7 +475,7 @@ class World:
         assert self.history.row.generation != entry.generation
 
     def check_retired(self, entries: list[Entry], entry: Entry) -> None:
-        """Replaced and not wanted, and its time is over or a person ends it; or a build that ended before its flip."""
+        """Replaced and not wanted, and its time is over or a person ends it; or it ended before its flip."""
         assert self.history.row.generation != entry.generation
         asked = [e for e in commands(entries) if e.generation == entry.generation]
         assert asked[-1].swapId in {e.swapId for e in entries if e.event in state_machine.SETTLING}
@@ -533,7 +533,7 @@ class World:
     def check_reopened(self, read: list[Entry], wanted: Entry) -> None:
         """A generation that had retired was asked for again and has a new driver; a snapshot is finished."""
         if wanted.generation in snapshots_in(read):
-            assert wanted.generation in built_in(read)
+            assert wanted.generation in finished_in(read)
             return
         ends = [e for e in read if e.event is Event.RETIRED and e.generation == wanted.generation]
         if ends:
@@ -570,7 +570,7 @@ class World:
         for _ in range(60):
             self.go_round()
             ledger, row = self.history.kept, self.history.row
-            is_settled = not ledger.open_requests and not any(map(ledger.is_open, ledger.builds.values()))
+            is_settled = not ledger.open_requests and not any(map(ledger.is_open, ledger.snapshots.values()))
             if is_settled and not ledger.lingering and set(self.drivers) <= {row.generation}:
                 return
             if self.rules.keep is None:
@@ -586,7 +586,7 @@ class World:
         self.work(-1)
         for number in range(len(self.drivers)):
             self.ready(number)
-        self.build()
+        self.run_backfill()
         self.flip_snapshot()
         self.flip(0)
         self.settle()
@@ -599,12 +599,12 @@ class World:
         """Every request is settled once, nothing is left over, and the active one is the last that flipped."""
         self.check_always()
         ledger, row = self.history.kept, self.history.row
-        for request in (*ledger.requests, *ledger.builds.values()):
+        for request in (*ledger.requests, *ledger.snapshots.values()):
             assert (
                 len([e for e in ledger.entries if e.swapId == request.swapId and e.event in state_machine.SETTLING])
                 == 1
             )
-        for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks, *self.builds, *self.publications]:
+        for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks, *self.backfills, *self.publications]:
             assert swap_id in ledger.outcomes or not ledger.is_known(swap_id)
         for generation in ledger.generations:
             life = life_of(ledger.entries, generation)
@@ -631,7 +631,7 @@ def must_stop(ledger: Ledger, driver: Driver) -> bool:
 
 
 def generation_for(decision: control.Decision, ledger: Ledger, status_row: StatusRow) -> int:
-    if decision.kind is control.Kind.TAKE_BACK:
+    if decision.kind is control.DecisionKind.TAKE_BACK:
         assert status_row.generation is not None
         return status_row.generation
     if decision.start != "resume":
@@ -650,21 +650,21 @@ def commands(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
     return [entry for entry in entries if entry.event is Event.REQUESTED]
 
 
-def is_build(entry: Entry) -> bool:
+def is_backfill(entry: Entry) -> bool:
     return entry.swapId.startswith(state_machine.BACKFILL_PREFIX)
 
 
 def requested(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
     """Those that ask to become active."""
-    return [entry for entry in commands(entries) if not is_build(entry)]
+    return [entry for entry in commands(entries) if not is_backfill(entry)]
 
 
 def snapshots_in(entries: list[Entry] | tuple[Entry, ...]) -> set[int | None]:
-    return {entry.generation for entry in commands(entries) if is_build(entry)}
+    return {entry.generation for entry in commands(entries) if is_backfill(entry)}
 
 
-def built_in(entries: list[Entry]) -> set[int | None]:
-    return {entry.generation for entry in entries if is_build(entry) and entry.event is Event.PLANNED}
+def finished_in(entries: list[Entry]) -> set[int | None]:
+    return {entry.generation for entry in entries if is_backfill(entry) and entry.event is state_machine.FINISHED}
 
 
 def open_ids(entries: list[Entry]) -> list[str]:

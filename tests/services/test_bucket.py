@@ -35,7 +35,7 @@ from switchyard.tables.root_check import prove_commits
 from switchyard.upkeep.vacuum import vacuum_table
 from tests.object_stores import BUCKET, LOGIN, RunningStore, take_versions
 from tests.specs import make_spec
-from tests.unit.test_book import (
+from tests.unit.test_history_store import (
     race,
     test_of_a_flip_and_its_withdrawal_exactly_one_happens,
 )

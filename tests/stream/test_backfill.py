@@ -27,7 +27,7 @@ from switchyard.stream import backfill
 from switchyard.stream.audit import audit_at_newest
 from switchyard.stream.backfill import run_backfill
 from switchyard.swap import transitions
-from switchyard.swap.backfills import BackfillHandler, build_id, explain_end, require_snapshot
+from switchyard.swap.backfills import BackfillHandler, backfill_id, explain_end, require_snapshot
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message
 from switchyard.swap.generations import load_spec, spec_for_driver
@@ -54,7 +54,7 @@ def settings(layout: Layout) -> Settings:
 def order(settings: Settings, topics: Topics, name: str = "one", **fields: Any) -> Answer:
     wanted = {"users_topic": topics.users, "accounts_topic": topics.accounts, "join_type": "left"} | fields
     with TopicReader(topics.kafka) as reader:
-        return BackfillHandler(settings, reader).order(wanted, build_id(name), "test")
+        return BackfillHandler(settings, reader).order(wanted, backfill_id(name), "test")
 
 
 def run(spark: SparkSession, settings: Settings, topics: Topics, generation: int = 1) -> Entry:
@@ -235,14 +235,14 @@ def on_table(name: str) -> Callable[..., bool]:
 
 
 CRASHES: list[tuple[object, str, Callable[..., Any], Callable[..., bool]]] = [
-    (backfill._Builder, "_write_topic", dies_after, lambda builder, name: name == "users"),
-    (backfill._Builder, "_write_joined", dies_before, lambda *_: True),
+    (backfill._SnapshotJob, "_write_topic", dies_after, lambda job, name: name == "users"),
+    (backfill._SnapshotJob, "_write_joined", dies_before, lambda *_: True),
     (TableWriter, "commit", dies_before, on_table("users")),
     (TableWriter, "commit", dies_after, on_table("users")),
     (TableWriter, "commit", dies_before, on_table("joined")),
     (backfill, "report", dies_before, lambda *_: True),
     (backfill, "report", dies_after, lambda *_: True),
-    (backfill, "settle_build", dies_before, lambda *_: True),
+    (backfill, "settle_snapshot", dies_before, lambda *_: True),
 ]
 
 
@@ -276,7 +276,7 @@ def test_whatever_it_dies_at_the_next_attempt_writes_the_rest_once(
     assert events == [Event.REQUESTED, Event.STARTING, Event.PLANNED, Event.RETIRED]
 
 
-def test_records_that_kafka_has_deleted_fail_the_build_with_a_clear_reason_and_leave_nothing(
+def test_records_that_kafka_has_deleted_fail_the_backfill_with_a_clear_reason_and_leave_nothing(
     spark: SparkSession, settings: Settings, topics: Topics
 ) -> None:
     topics.send(draw_events(seed=33, count=60))
@@ -303,8 +303,8 @@ def test_why_an_attempt_failed_is_told_and_ends_up_in_the_history(settings: Sett
     order(settings, topics)
     with pytest.raises(MemoryError):
         run_backfill(settings, require_snapshot(settings, 1), topics.kafka, take_all_memory)
-    build = HistoryStore(settings.layout).ledger().builds[1]
-    assert explain_end(settings.layout, build, "failed") == (
+    snapshot = HistoryStore(settings.layout).ledger().snapshots[1]
+    assert explain_end(settings.layout, snapshot, "failed") == (
         "its task ended as failed before it was built: attempt 1 of the backfill of generation 1 failed: "
         "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY"
     )
@@ -328,13 +328,13 @@ def test_rows_that_are_not_the_join_are_never_published(
     order(settings, topics)
     wrong = {"left": lambda users, accounts, within: backfill.JOINS["inner"](users, accounts, within).limit(5)}
 
-    def write_wrong(builder: Any, staged: Any) -> Any:
+    def write_wrong(job: Any, staged: Any) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(backfill, "JOINS", wrong | {"inner": backfill.JOINS["inner"]})
-            return write_joined(builder, staged)
+            return write_joined(job, staged)
 
-    write_joined = backfill._Builder._write_joined
-    monkeypatch.setattr(backfill._Builder, "_write_joined", write_wrong)
+    write_joined = backfill._SnapshotJob._write_joined
+    monkeypatch.setattr(backfill._SnapshotJob, "_write_joined", write_wrong)
     outcome = run(spark, settings, topics)
     assert (outcome.event, "the data gate is shut" in outcome.detail) == (Event.FAILED, True)
     assert all(rows_of(settings.layout, name).total() == 0 for name in BIG_TABLES)
@@ -366,8 +366,8 @@ def test_a_published_snapshot_is_healthy_without_a_driver_and_a_rollback_goes_bo
         order(settings, topics, "history")
         handler.take(replace(message, joinType="inner"), "beside", "test")
         run(spark, settings, topics, 2)
-        assert handler.history.ledger().building == handler.history.ledger().find("beside"), (
-            "it goes on beside the build"
+        assert handler.history.ledger().pending == handler.history.ledger().find("beside"), (
+            "it goes on beside the backfill"
         )
         assert handler.history.status_row().generation == 1
         published = publish(settings, topics, 2, "publish-history")

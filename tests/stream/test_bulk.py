@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
-from switchyard.stream.bulk import count_kinds, end_at, find_standing
+from switchyard.stream.bulk import classify_rows, count_kinds, end_at
 from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.tables import store
 from tests.events import draw_events
@@ -34,14 +34,14 @@ def typed(row: dict[str, str | None]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("join_type", ["natural", "left"])
-def test_docstring_table_of_standings_holds(spark: SparkSession, join_type: str) -> None:
-    table = parse_tables(find_standing.__doc__ or "")[""]
+def test_docstring_table_of_matches_holds(spark: SparkSession, join_type: str) -> None:
+    table = parse_tables(classify_rows.__doc__ or "")[""]
     rows = spark.createDataFrame([typed(row) for row in table], SCHEMA)
-    found = find_standing(rows, "user", is_left=join_type == "left").collect()
-    assert {(row["userOffset"], row["accountOffset"], row["standing"]) for row in found} == {
-        (int(row["userOffset"] or 0), None if row["accountOffset"] is None else int(row["accountOffset"]), standing)
+    found = classify_rows(rows, "user", is_left=join_type == "left").collect()
+    assert {(row["userOffset"], row["accountOffset"], row["match"]) for row in found} == {
+        (int(row["userOffset"] or 0), None if row["accountOffset"] is None else int(row["accountOffset"]), match)
         for row in table
-        if (standing := row[join_type])
+        if (match := row[join_type])
     }
 
 

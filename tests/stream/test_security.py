@@ -42,7 +42,7 @@ from switchyard.offsets import Gap
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.query import kafka_options
 from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
-from switchyard.swap.backfills import BackfillHandler, build_id
+from switchyard.swap.backfills import BackfillHandler, backfill_id
 from switchyard.swap.commands import CommandHandler
 from switchyard.swap.control_loop import run_round, telling_failures
 from switchyard.swap.history_store import HistoryStore
@@ -483,12 +483,12 @@ def test_the_job_of_a_backfill_logs_in(secured: Secured, layout: Layout, tmp_pat
     chosen = Settings(root=layout.root)
     with TopicReader(client_properties(login)) as reader:
         wanted = {"users_topic": topics.users, "accounts_topic": topics.accounts, "join_type": "left"}
-        BackfillHandler(chosen, reader).order(wanted, build_id("one"), "test")
+        BackfillHandler(chosen, reader).order(wanted, backfill_id("one"), "test")
     properties = tmp_path / "kafka.properties"
     arguments = backfill_arguments(1, properties)
     with running_driver(chosen, topics, tmp_path, job=BACKFILL, arguments=arguments) as driver:
         assert driver.wait() == 0, driver.tail()
-    outcome = HistoryStore(layout).ledger().outcomes[build_id("one")]
+    outcome = HistoryStore(layout).ledger().outcomes[backfill_id("one")]
     assert outcome.event is Event.PLANNED, outcome
     assert find_canary(tmp_path) == [str(properties)]
 
@@ -497,7 +497,7 @@ def test_the_job_of_a_backfill_logs_in(secured: Secured, layout: Layout, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["SCRAM-SHA-512 by JAAS", "OAUTHBEARER"])
-def test_the_bell_and_the_tasks_use_the_connection(
+def test_the_control_watcher_and_the_tasks_use_the_connection(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))

@@ -14,7 +14,7 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_build
+from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_snapshot
 from switchyard.swap.control import check_id
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.log_messages import describe, open_history
@@ -61,11 +61,11 @@ def test_the_ids_of_backfills_are_not_for_messages(given: str) -> None:
         check_id(given)
 
 
-def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: Layout) -> None:
+def test_a_backfill_is_ordered_once_settled_once_and_told_in_plain_words(layout: Layout) -> None:
     settings, history = Settings(root=layout.root), open_history(layout)
 
     def order() -> int:
-        return transitions.order_build(
+        return transitions.order_snapshot(
             history,
             "backfill-a",
             choose=lambda ledger, status_row: DEFAULTS,
@@ -75,25 +75,25 @@ def test_a_build_is_ordered_once_settled_once_and_told_in_plain_words(layout: La
         ).generation
 
     assert (order(), order()) == (1, 1)
-    build = history.ledger().builds[1]
-    assert settle_build(settings, history, build, Event.FAILED, "the disk is full").event is Event.FAILED
-    assert settle_build(settings, history, build, Event.PLANNED, "too late").event is Event.FAILED
+    snapshot = history.ledger().snapshots[1]
+    assert settle_snapshot(settings, history, snapshot, Event.FAILED, "the disk is full").event is Event.FAILED
+    assert settle_snapshot(settings, history, snapshot, Event.PLANNED, "too late").event is Event.FAILED
     assert [describe(entry) for entry in history.ledger().entries] == [
         "backfilling generation 1: users and accounts, left join, from earliest: to latest, 7 records",
         "generation 1 failed: the disk is full",
         "generation 1 is closed: it had no driver yet",
     ]
     assert (history.ledger().requests, history.ledger().next_generation) == ((), 2)
-    with pytest.raises(ValueError, match="not the id of a build"):
-        transitions.order_build(
+    with pytest.raises(ValueError, match="not the id of a backfill"):
+        transitions.order_snapshot(
             history, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail=""
         )
 
 
 def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Path]]:
-    """A build whose job has started: users are committed, accounts are only written."""
+    """A backfill whose job has started: users are committed, accounts are only written."""
     layout, history = settings.layout, open_history(settings.layout)
-    build = transitions.order_build(
+    snapshot = transitions.order_snapshot(
         history,
         swap_id,
         choose=lambda ledger, status_row: DEFAULTS,
@@ -101,38 +101,40 @@ def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Pa
         requested_by="test",
         detail="",
     )
-    transitions.note(history, build.entry(Event.STARTING))
-    attempt = claim_attempt(layout, build.generation)
+    transitions.note(history, snapshot.entry(Event.STARTING))
+    attempt = claim_attempt(layout, snapshot.generation)
     places = []
     for name in ("users", "accounts"):
-        writer = TableWriter(layout, name, build.generation, attempt)
+        writer = TableWriter(layout, name, snapshot.generation, attempt)
         written = writer.write(SCHEMAS[name].empty_table())
         places.append(Path(layout.table(name), written.path))
         if name == "users":
             writer.commit(0, lambda table, written=written: Revision([written]))  # type: ignore[misc]
-    return build, places
+    return snapshot, places
 
 
 def live_files(layout: Layout, generation: int) -> int:
     return sum(len(generation_files(store.open_table(layout, name), generation)) for name in BIG_TABLES)
 
 
-def test_a_build_that_failed_leaves_nothing_in_the_tables_and_no_file_that_was_never_committed(layout: Layout) -> None:
+def test_a_backfill_that_failed_leaves_nothing_in_the_tables_and_no_file_that_was_never_committed(
+    layout: Layout,
+) -> None:
     settings = Settings(root=layout.root)
-    build, (committed, uncommitted) = order_with_files(settings, "backfill-a")
+    snapshot, (committed, uncommitted) = order_with_files(settings, "backfill-a")
     other, (_, kept) = order_with_files(settings, "backfill-b")
-    assert live_files(layout, build.generation) == 1
-    settle_build(settings, open_history(layout), build, Event.FAILED, "the disk is full")
-    assert live_files(layout, build.generation) == 0
+    assert live_files(layout, snapshot.generation) == 1
+    settle_snapshot(settings, open_history(layout), snapshot, Event.FAILED, "the disk is full")
+    assert live_files(layout, snapshot.generation) == 0
     assert (committed.exists(), uncommitted.exists(), kept.exists()) == (True, False, True)
     assert live_files(layout, other.generation) == 1
 
 
 def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> None:
     settings = Settings(root=layout.root)
-    build, places = order_with_files(settings, "backfill-a")
+    snapshot, places = order_with_files(settings, "backfill-a")
     writer = TableWriter(layout, "users", 1, 1)
-    settle_build(settings, open_history(layout), build, Event.PLANNED, "built")
+    settle_snapshot(settings, open_history(layout), snapshot, Event.PLANNED, "built")
     assert (live_files(layout, 1), all(place.exists() for place in places)) == (1, True)
     assert open_history(layout).ledger().is_retired(1)
     with pytest.raises(FencedError):
@@ -141,13 +143,13 @@ def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> Non
 
 def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_are_still_going(layout: Layout) -> None:
     settings, history = Settings(root=layout.root), open_history(layout)
-    build, _ = order_with_files(settings, "backfill-a")
-    keep_spec(layout, make_spec(build.generation, DEFAULTS))
-    settle_build(settings, history, build, Event.PLANNED, "built")
+    snapshot, _ = order_with_files(settings, "backfill-a")
+    keep_spec(layout, make_spec(snapshot.generation, DEFAULTS))
+    settle_snapshot(settings, history, snapshot, Event.PLANNED, "built")
     later = datetime.now(UTC) + timedelta(days=30)
-    assert transitions.try_remove(history, build.generation, later, timedelta(days=7))
+    assert transitions.try_remove(history, snapshot.generation, later, timedelta(days=7))
     with TopicReader({"bootstrap.servers": "127.0.0.1:1"}) as reader:
-        refused = BackfillHandler(settings, reader).publish(build.generation, "publish-a", "test").outcome
+        refused = BackfillHandler(settings, reader).publish(snapshot.generation, "publish-a", "test").outcome
     assert refused is not None
     assert (refused.event, "were removed after their keep time" in refused.detail) == (Event.REJECTED, True)
     assert history.status_row().generation is None

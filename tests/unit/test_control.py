@@ -15,7 +15,7 @@ from switchyard.swap.control import (
     MOST_BYTES,
     MOST_DEADLINE_SECONDS,
     Decision,
-    Kind,
+    DecisionKind,
     Message,
     check_named_topics,
     check_target,
@@ -239,7 +239,7 @@ def test_a_deadline_is_a_number_above_0_and_up_to_a_year(given_value: bytes, sho
 
 
 def test_a_deadline_alone_is_no_change_and_is_not_part_of_what_is_wanted() -> None:
-    assert decide_on(parse(deadlineSeconds=300)).kind is Kind.REFRESH
+    assert decide_on(parse(deadlineSeconds=300)).kind is DecisionKind.REFRESH
     plain, hurried = decide_on(parse(joinType="inner")), decide_on(parse(joinType="inner", deadlineSeconds=7))
     assert (plain.deadline_seconds, hurried.deadline_seconds) == (None, 7.0)
     assert replace(hurried, deadline_seconds=None) == plain
@@ -412,27 +412,27 @@ def test_what_is_already_wanted_is_checked_again() -> None:
 @pytest.mark.parametrize(
     ("fields", "desired", "active", "kind", "target"),
     [
-        ({}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
-        ({"joinType": "LEFT"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
-        ({"start": "latest"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
-        ({"start": "resume"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
-        ({"start": "earliest"}, ACTIVE, ACTIVE, Kind.SWAP, ACTIVE),
-        ({"start": "2026-01-31"}, OTHER, ACTIVE, Kind.SWAP, OTHER),
-        ({"joinType": "inner"}, ACTIVE, ACTIVE, Kind.SWAP, Target("users", "accounts", "inner")),
-        ({"usersTopic": "users-2", "joinType": "inner"}, ACTIVE, ACTIVE, Kind.SWAP, OTHER),
-        ({}, OTHER, ACTIVE, Kind.REFRESH, OTHER),
-        ({"joinType": "asof"}, OTHER, ACTIVE, Kind.SWAP, Target("users-2", "accounts", "asof")),
-        ({"joinType": "left"}, OTHER, ACTIVE, Kind.SWAP, Target("users-2", "accounts", "left")),
-        ({"usersTopic": "users", "joinType": "left"}, OTHER, ACTIVE, Kind.TAKE_BACK, ACTIVE),
-        ({}, None, None, Kind.SWAP, ACTIVE),
-        ({"joinType": "inner"}, None, None, Kind.SWAP, Target("users", "accounts", "inner")),
-        ({"joinType": "inner"}, OTHER, None, Kind.REFRESH, OTHER),
-        ({"joinType": "left"}, OTHER, None, Kind.SWAP, Target("users-2", "accounts", "left")),
-        ({"joinType": "sideways"}, ACTIVE, ACTIVE, Kind.REFRESH, ACTIVE),
+        ({}, ACTIVE, ACTIVE, DecisionKind.REFRESH, ACTIVE),
+        ({"joinType": "LEFT"}, ACTIVE, ACTIVE, DecisionKind.REFRESH, ACTIVE),
+        ({"start": "latest"}, ACTIVE, ACTIVE, DecisionKind.REFRESH, ACTIVE),
+        ({"start": "resume"}, ACTIVE, ACTIVE, DecisionKind.REFRESH, ACTIVE),
+        ({"start": "earliest"}, ACTIVE, ACTIVE, DecisionKind.SWAP, ACTIVE),
+        ({"start": "2026-01-31"}, OTHER, ACTIVE, DecisionKind.SWAP, OTHER),
+        ({"joinType": "inner"}, ACTIVE, ACTIVE, DecisionKind.SWAP, Target("users", "accounts", "inner")),
+        ({"usersTopic": "users-2", "joinType": "inner"}, ACTIVE, ACTIVE, DecisionKind.SWAP, OTHER),
+        ({}, OTHER, ACTIVE, DecisionKind.REFRESH, OTHER),
+        ({"joinType": "asof"}, OTHER, ACTIVE, DecisionKind.SWAP, Target("users-2", "accounts", "asof")),
+        ({"joinType": "left"}, OTHER, ACTIVE, DecisionKind.SWAP, Target("users-2", "accounts", "left")),
+        ({"usersTopic": "users", "joinType": "left"}, OTHER, ACTIVE, DecisionKind.TAKE_BACK, ACTIVE),
+        ({}, None, None, DecisionKind.SWAP, ACTIVE),
+        ({"joinType": "inner"}, None, None, DecisionKind.SWAP, Target("users", "accounts", "inner")),
+        ({"joinType": "inner"}, OTHER, None, DecisionKind.REFRESH, OTHER),
+        ({"joinType": "left"}, OTHER, None, DecisionKind.SWAP, Target("users-2", "accounts", "left")),
+        ({"joinType": "sideways"}, ACTIVE, ACTIVE, DecisionKind.REFRESH, ACTIVE),
     ],
 )
 def test_what_a_message_asks_for(
-    fields: dict[str, object], desired: Target | None, active: Target | None, kind: Kind, target: Target
+    fields: dict[str, object], desired: Target | None, active: Target | None, kind: DecisionKind, target: Target
 ) -> None:
     decision = decide_on(parse(**fields), desired, active)
     assert (decision.kind, decision.target) == (kind, target)
@@ -441,20 +441,20 @@ def test_what_a_message_asks_for(
 @pytest.mark.parametrize(
     ("fields", "desired", "kind"),
     [
-        ({}, ACTIVE, Kind.REFRESH),
-        ({"joinType": "left"}, ACTIVE, Kind.REFRESH),
-        ({"start": "resume"}, ACTIVE, Kind.SWAP),
-        ({"start": "latest", "joinType": "left"}, ACTIVE, Kind.SWAP),
-        ({"joinType": "asof"}, ACTIVE, Kind.SWAP),
+        ({}, ACTIVE, DecisionKind.REFRESH),
+        ({"joinType": "left"}, ACTIVE, DecisionKind.REFRESH),
+        ({"start": "resume"}, ACTIVE, DecisionKind.SWAP),
+        ({"start": "latest", "joinType": "left"}, ACTIVE, DecisionKind.SWAP),
+        ({"joinType": "asof"}, ACTIVE, DecisionKind.SWAP),
     ],
 )
 def test_over_a_snapshot_a_message_with_a_start_asks_for_a_stream(
-    fields: dict[str, object], desired: Target, kind: Kind
+    fields: dict[str, object], desired: Target, kind: DecisionKind
 ) -> None:
     message = parse(**fields)
     decision = decide(message, desired=desired, active=ACTIVE, policy=POLICY, topics=TOPICS, is_snapshot=True)
     assert decision.kind is kind
-    assert bool(decision.changes) is (kind is Kind.SWAP)
+    assert bool(decision.changes) is (kind is DecisionKind.SWAP)
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,12 @@ def test_a_generation_that_never_reported_is_as_old_as_its_flip() -> None:
     assert level("heartbeat", sight()) is Level.PERSON
 
 
-def test_without_an_active_generation_the_build_is_waited_for_but_not_for_ever() -> None:
+def test_without_an_active_generation_the_first_swap_is_waited_for_but_not_for_ever() -> None:
     nothing = StatusRow()
     assert level("heartbeat", sight(entries=[], status_row=nothing)) is Level.WARNING
-    building = [entry("first", Event.REQUESTED, 1, 60)]
-    assert level("heartbeat", sight(entries=building, status_row=nothing)) is Level.WARNING
-    failed = [*building, entry("first", Event.FAILED, 1, 50)]
+    pending = [entry("first", Event.REQUESTED, 1, 60)]
+    assert level("heartbeat", sight(entries=pending, status_row=nothing)) is Level.WARNING
+    failed = [*pending, entry("first", Event.FAILED, 1, 50)]
     assert level("heartbeat", sight(entries=failed, status_row=nothing)) is Level.MENDING
     late = [entry("first", Event.REQUESTED, 1, 400)]
     assert level("heartbeat", sight(entries=late, status_row=nothing)) is Level.PERSON
@@ -101,11 +101,11 @@ def test_a_snapshot_is_healthy_without_a_driver_however_old_its_report_is() -> N
     assert choose_cure(seen, LIMITS, "failed") is Cure.NONE
 
 
-def test_the_job_of_a_build_is_no_orphan() -> None:
-    building = [*FIRST, entry("backfill-b", Event.REQUESTED, 2, 3000)]
+def test_the_job_of_a_backfill_is_no_orphan() -> None:
+    pending = [*FIRST, entry("backfill-b", Event.REQUESTED, 2, 3000)]
     jobs = [DriverProcess(7, 2, timedelta(hours=1))]
-    assert find_orphans(replace(sight(entries=building), drivers=jobs), LIMITS) == []
-    failed = [*building, entry("backfill-b", Event.FAILED, 2, 600)]
+    assert find_orphans(replace(sight(entries=pending), drivers=jobs), LIMITS) == []
+    failed = [*pending, entry("backfill-b", Event.FAILED, 2, 600)]
     assert find_orphans(replace(sight(entries=failed), drivers=jobs), LIMITS) == jobs
 
 

@@ -137,7 +137,7 @@ def test_what_is_kept_retires_and_nothing_else_does(root: Layout, history: Histo
     assert retire_kept(root, history) == [1, 2, 3]
     assert lingering(history) == []
     assert history.status_row().generation == 4
-    assert history.ledger().building is not None
+    assert history.ledger().pending is not None
     assert {generation: attempts(root, generation) for generation in (1, 3)} == {1: {1}, 3: {1}}
 
 

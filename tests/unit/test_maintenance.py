@@ -309,7 +309,7 @@ def test_files_of_a_batch_under_way_stay_and_those_of_dead_attempts_go(layout: L
     writing = begin(layout, 1)
     writing.commit(0)
     writing.report(0, NOW - timedelta(days=1))
-    leavings = ["generation=1/bulk-1-1/part-0.parquet", "generation=1/bulk-1-2/standing=late/part-0.parquet"]
+    leavings = ["generation=1/bulk-1-1/part-0.parquet", "generation=1/bulk-1-2/match=late/part-0.parquet"]
     root = Path(layout.table("users"))
     for relative in leavings:
         (root / relative).parent.mkdir(parents=True)
@@ -334,7 +334,7 @@ def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Sett
 def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
     history, open_before = HistoryStore(layout), HistoryStore(layout)
     activate(history, 1)
-    history.change(lambda status_row: state_machine.bar(status_row, 4))
+    history.change(lambda status_row: state_machine.withdraw(status_row, 4))
     writing = begin(layout, 1)
     for batch_id in range(12):
         writing.commit(batch_id)

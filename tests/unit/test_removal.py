@@ -1,4 +1,4 @@
-"""What a build that never became active leaves behind, and who removes it: rows, checkpoint, spec, in real tables."""
+"""What a generation that never became active leaves behind, and who removes it, in real tables."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def last_entry(history: HistoryStore) -> tuple[str, Event, int | None, str]:
     return entry.swapId, entry.event, entry.generation, entry.detail
 
 
-def test_an_abandoned_build_loses_its_rows_checkpoint_and_spec_and_nobody_else_does(
+def test_an_abandoned_generation_loses_its_rows_checkpoint_and_spec_and_nobody_else_does(
     layout: Layout, history: HistoryStore
 ) -> None:
     of_the_first = rows(layout)
@@ -160,7 +160,7 @@ def test_a_resume_that_failed_keeps_rows_checkpoint_and_spec(layout: Layout, his
     assert last_entry(history) == ("again", Event.RETIRED, 1, "it keeps its rows and its checkpoint")
 
 
-def test_a_build_without_a_driver_loses_its_spec_and_touches_no_big_table(
+def test_a_generation_without_a_driver_loses_its_spec_and_touches_no_big_table(
     layout: Layout, history: HistoryStore
 ) -> None:
     keep_spec(layout, spec := load_second_spec(layout))

@@ -130,7 +130,7 @@ def test_status_without_a_generation_is_unhealthy(layout: Layout) -> None:
     assert describe_status(Settings(root=layout.root)) == {"healthy": False, "reason": "no generation is active yet"}
 
 
-def test_status_shows_what_lingers_and_what_is_built(layout: Layout) -> None:
+def test_status_shows_what_lingers_and_what_is_pending(layout: Layout) -> None:
     history = HistoryStore(layout)
     old = Entry("s-1", Event.REQUESTED, 1, TARGET, "latest", "test")
     for event in (Event.REQUESTED, Event.APPLIED, Event.LINGERING):

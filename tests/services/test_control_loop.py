@@ -39,7 +39,7 @@ from switchyard.stream.query import kafka_options
 from switchyard.swap import commands, control_loop, state_machine, transitions
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import parse_message
-from switchyard.swap.control_loop import Round, run_round
+from switchyard.swap.control_loop import ControlRound, run_round
 from switchyard.swap.generations import load_spec, remove_checkpoint
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe
@@ -99,10 +99,10 @@ class Yard:
         self.sent[partition] = offset + 1
         return f"{self.control}-{partition}-{offset}"
 
-    def round(self) -> Round:
+    def round(self) -> ControlRound:
         return run_round(self.settings, self.topics.kafka)
 
-    def come_to_rest(self) -> Round:
+    def come_to_rest(self) -> ControlRound:
         """Rounds until one changes nothing."""
         while True:
             before = self.versions()
@@ -334,7 +334,7 @@ def test_before_the_first_boot_the_last_message_decides_and_the_fields_of_earlie
     done = yard.round()
     expected = [Event.SUPERSEDED, Event.REJECTED, Event.REJECTED, None, Event.REFRESHED]
     assert [yard.outcome(swap_id) for swap_id in ids] == expected
-    wanted = yard.history.ledger().building
+    wanted = yard.history.ledger().pending
     assert wanted is not None
     assert (wanted.swapId, wanted.generation, wanted.target) == (ids[3], 2, yard.target("inner", yard.more_users))
     assert done.run is not None
@@ -376,7 +376,7 @@ def test_a_round_with_nothing_to_do_changes_nothing_but_asks_for_the_defaults_on
     assert (yard.rows(), yard.versions()) == before
     yard.drive("boot")
     before = yard.rows(), yard.versions()
-    assert yard.round() == Round({}, None)
+    assert yard.round() == ControlRound({}, None)
     assert (yard.rows(), yard.versions()) == before
 
 
@@ -487,10 +487,10 @@ def test_between_rounds_nothing_is_lost_and_what_failed_may_be_asked_for_again(y
 
 def test_an_id_that_names_the_place_of_another_message_does_not_swallow_it(yard: Yard) -> None:
     yard.activate("first")
-    taking = yard.send({"joinType": "inner", "id": f"{yard.control}-0-1"})
+    clashing = yard.send({"joinType": "inner", "id": f"{yard.control}-0-1"})
     own = yard.send({"joinType": "asof", "id": f"{yard.control}-0-1"})
     yard.round()
-    assert (yard.outcome(taking), yard.outcome(own)) == (Event.REJECTED, None)
+    assert (yard.outcome(clashing), yard.outcome(own)) == (Event.REJECTED, None)
     assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
@@ -613,11 +613,11 @@ def test_a_message_of_a_transaction_is_taken_when_it_is_committed(yard: Yard) ->
 def test_a_refused_boot_is_written_once_and_works_when_the_topics_appear(yard: Yard) -> None:
     missing = f"later-{yard.control}"
     late = yard.but(users_topic=missing)
-    assert late.round() == Round({"boot": "REJECTED"}, None)
+    assert late.round() == ControlRound({"boot": "REJECTED"}, None)
     assert "does not exist" in late.detail("boot")
     before = late.rows(), late.versions()
     for _ in range(2):
-        assert late.round() == Round({"boot": "REJECTED"}, None)
+        assert late.round() == ControlRound({"boot": "REJECTED"}, None)
     assert (late.rows(), late.versions()) == before
     ensure_topics(yard.topics.kafka, [missing])
     done = eventually(lambda: (last := late.round()).run and last, 20)
@@ -626,10 +626,10 @@ def test_a_refused_boot_is_written_once_and_works_when_the_topics_appear(yard: Y
     assert done.run.run_id == "generation-1"
     assert late.starts(1)[missing] == {0: 0}
     late.drive("boot~2")
-    assert late.come_to_rest() == Round({}, None)
+    assert late.come_to_rest() == ControlRound({}, None)
 
 
-def test_without_a_control_topic_the_defaults_are_built_all_the_same(yard: Yard) -> None:
+def test_without_a_control_topic_the_defaults_are_asked_for_all_the_same(yard: Yard) -> None:
     without = yard.but(control_topic=f"no-{yard.control}")
     assert without.round().settled == {"boot": "REQUESTED"}
 
@@ -640,7 +640,7 @@ def test_a_boot_is_superseded_by_a_message_before_its_flip(yard: Yard) -> None:
     yard.round()
     assert (yard.outcome("boot"), yard.outcome(sent)) == (Event.SUPERSEDED, None)
     yard.drive(sent)
-    assert yard.come_to_rest() == Round({}, None)
+    assert yard.come_to_rest() == ControlRound({}, None)
 
 
 # Crashes
@@ -772,7 +772,7 @@ def test_there_is_nothing_to_roll_back_to(yard: Yard) -> None:
     assert refused == [Event.REJECTED] * 3
     status_row = yard.history.status_row()
     assert (status_row.generation, status_row.epoch) == (2, 2)
-    assert yard.come_to_rest() == Round({}, None)
+    assert yard.come_to_rest() == ControlRound({}, None)
 
 
 def test_rollback_to_what_lingers_needs_no_driver_and_to_what_retired_a_new_one(yard: Yard) -> None:
@@ -783,7 +783,7 @@ def test_rollback_to_what_lingers_needs_no_driver_and_to_what_retired_a_new_one(
     assert (at_once.request.generation, at_once.request.target) == (1, yard.target("left"))
     asked = yard.history.ledger().entries[-1]
     assert asked.detail == "from generation 2 back to generation 1, which still lingers"
-    assert yard.come_to_rest() == Round({}, None)
+    assert yard.come_to_rest() == ControlRound({}, None)
     yard.drive("rollback-at-once", is_new=False)
     assert yard.history.status_row().generation == 1
     yard.retire(2)
@@ -800,10 +800,10 @@ def test_rollback_to_what_lingers_needs_no_driver_and_to_what_retired_a_new_one(
     assert yard.starts(2) == starts
     yard.drive("rollback-resumed")
     assert yard.history.status_row().generation == 2
-    assert yard.come_to_rest() == Round({}, None)
+    assert yard.come_to_rest() == ControlRound({}, None)
 
 
-def test_rollback_supersedes_a_build_and_asked_for_twice_is_taken_once(yard: Yard) -> None:
+def test_rollback_supersedes_a_pending_swap_and_asked_for_twice_is_taken_once(yard: Yard) -> None:
     yard.activate("first")
     yard.activate("second", joinType="inner")
     yard.take("third", joinType="asof")
@@ -1083,7 +1083,7 @@ def test_who_follows_a_swap_is_patient_until_its_own_deadline(yard: Yard) -> Non
     assert (outcome["outcome"], [line for line in told if "deadline is over" in line]) == ("APPLIED", [])
 
 
-# Following
+# Waiting for the outcome of a swap
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The stories of swaps that matter most, told plainly: every race both ways."""
+"""The sequences of a swap that matter most, one test for each: every race both ways."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def rest(world: World) -> None:
     world.check_rest()
 
 
-def test_of_a_burst_only_the_final_state_is_built() -> None:
+def test_of_a_burst_only_the_final_state_becomes_a_generation() -> None:
     world = world_with(LEFT)
     world.wait(6)
     burst = [world.send(fields) for fields in (INNER, {"usersTopic": "users-2"}, {"accountsTopic": "users"})]
@@ -157,7 +157,7 @@ def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.given_up.add(first)
-    world.history.change(lambda status_row: state_machine.bar(status_row, 2))
+    world.history.change(lambda status_row: state_machine.withdraw(status_row, 2))
     world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
     assert (outcome(world, first), world.history.row.generation) == (Event.FAILED, 3)
     assert [entry.generation for entry in world.history.kept.lingering] == [1]
@@ -353,7 +353,7 @@ def test_rollback_of_a_lingering_generation_is_immediate() -> None:
 
 
 def test_rollback_needs_a_ready_of_its_own() -> None:
-    """The generation was READY once, for the request that built it."""
+    """The generation was READY once, for the request that made it."""
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
     assert not transitions.try_flip(world.history, swap_id, world.now, RULES)
@@ -453,10 +453,10 @@ def test_a_kept_generation_is_taken_back_by_the_driver_that_runs() -> None:
 
 def test_what_is_kept_for_good_ends_by_hand_and_nothing_else_does() -> None:
     world = world_with(LEFT, INNER, NATURAL, rules=FOR_GOOD)
-    building = make_ready(world, LEFT)
+    pending = make_ready(world, LEFT)
     with unchanged(world):
         refused = [str(world.retire_one(generation)) for generation in (3, 4, 9)]
-    assert ["is active" in refused[0], building in refused[1], "there is no" in refused[2]] == [True] * 3
+    assert ["is active" in refused[0], pending in refused[1], "there is no" in refused[2]] == [True] * 3
     assert world.retire_one(1) is None
     assert events_of(world, 1)[-1] is Event.RETIRED
     with unchanged(world):
@@ -499,7 +499,7 @@ def test_a_replaced_snapshot_is_not_kept() -> None:
     world = world_with(LEFT, rules=FOR_GOOD)
     world.backfill()
     for _ in range(2):
-        world.build()
+        world.run_backfill()
     world.wait(6)
     world.publish()
     world.flip_snapshot()
@@ -523,7 +523,7 @@ def test_an_actor_that_crashes_after_the_flip_leaves_the_outcome_to_others() -> 
     rest(world)
 
 
-def test_a_build_that_fails_leaves_the_active_generation_alone() -> None:
+def test_a_swap_that_fails_leaves_the_active_generation_alone() -> None:
     world = world_with(LEFT)
     row = world.history.row
     first = make_ready(world, INNER)
@@ -596,9 +596,9 @@ def make_snapshot(world: World) -> int:
     """A finished snapshot that nobody has asked for yet."""
     swap_id = world.backfill()
     for _ in range(2):
-        world.build()
+        world.run_backfill()
     world.close()
-    return next(build.generation for build in world.history.kept.builds.values() if build.swapId == swap_id)
+    return next(order.generation for order in world.history.kept.snapshots.values() if order.swapId == swap_id)
 
 
 def publish(world: World, generation: int) -> str:
@@ -620,10 +620,10 @@ def world_with_snapshot() -> tuple[World, int]:
     return world, snapshot
 
 
-def test_a_build_neither_withdraws_a_swap_nor_is_withdrawn_by_one_nor_by_time() -> None:
+def test_a_backfill_neither_withdraws_a_swap_nor_is_withdrawn_by_one_nor_by_time() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
-    build = world.backfill()
+    backfill = world.backfill()
     assert world.flip(0)
     world.settle()
     assert outcome(world, first) is Event.APPLIED
@@ -632,10 +632,10 @@ def test_a_build_neither_withdraws_a_swap_nor_is_withdrawn_by_one_nor_by_time() 
     advance(world)
     world.wait(100_000)
     advance(world)
-    assert (outcome(world, second), outcome(world, build)) == (Event.APPLIED, None)
-    world.build()
-    world.build()
-    assert outcome(world, build) is Event.PLANNED
+    assert (outcome(world, second), outcome(world, backfill)) == (Event.APPLIED, None)
+    world.run_backfill()
+    world.run_backfill()
+    assert outcome(world, backfill) is Event.PLANNED
     assert world.history.row.generation == 4
     rest(world)
     assert events_of(world, 3) == [Event.REQUESTED, Event.STARTING, Event.PLANNED, Event.RETIRED]
@@ -705,7 +705,7 @@ def test_a_publication_that_a_newer_request_supersedes_keeps_the_snapshot_for_an
     world.settle()
     assert outcome(world, first) is Event.SUPERSEDED
     rest(world)
-    assert world.history.kept.is_built(snapshot)
+    assert world.history.kept.is_finished(snapshot)
     again = publish(world, snapshot)
     world.wait(6)
     advance(world)
@@ -713,23 +713,23 @@ def test_a_publication_that_a_newer_request_supersedes_keeps_the_snapshot_for_an
     rest(world)
 
 
-def test_what_is_not_built_cannot_be_published() -> None:
+def test_a_snapshot_that_is_not_finished_cannot_be_published() -> None:
     world = world_with(LEFT)
-    build = world.backfill()
+    backfill = world.backfill()
     assert outcome(world, publish(world, 2)) is Event.REJECTED
-    world.build()
-    world.broken.add(build)
-    transitions.note(world.history, world.history.kept.builds[2].entry(Event.FAILED))
+    world.run_backfill()
+    world.broken.add(backfill)
+    transitions.note(world.history, world.history.kept.snapshots[2].entry(Event.FAILED))
     world.close()
     assert outcome(world, publish(world, 2)) is Event.REJECTED
     assert world.history.kept.is_retired(2)
     rest(world)
 
 
-def test_what_is_not_built_does_not_flip_even_if_it_was_asked_for() -> None:
+def test_a_snapshot_that_is_not_finished_does_not_flip_even_if_it_was_asked_for() -> None:
     target = Target("users", "accounts", "left")
     asked = [("backfill-a", Event.REQUESTED), ("publish-a", Event.REQUESTED), ("publish-a", Event.READY)]
     entries = [Entry(swap_id, event, 1, target, "earliest") for swap_id, event in asked]
     assert not state_machine.may_flip(Ledger(tuple(entries)), StatusRow(), "publish-a", NOW, RULES)
-    built = [*entries, Entry("backfill-a", Event.PLANNED, 1, target, "earliest")]
-    assert state_machine.may_flip(Ledger(tuple(built)), StatusRow(), "publish-a", NOW, RULES)
+    finished = [*entries, Entry("backfill-a", Event.PLANNED, 1, target, "earliest")]
+    assert state_machine.may_flip(Ledger(tuple(finished)), StatusRow(), "publish-a", NOW, RULES)

@@ -1,5 +1,5 @@
-"""The hand-off of a spare driver: whoever acts in whatever order and dies wherever, one order at most is carried out,
-and whoever has given one knows whether it is."""
+"""The hand-off of a spare driver: in every order of steps and with a death at any of them, at most one order is
+carried out, and the process that gave it knows whether it is."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def order_for(generation: int) -> Order:
 
 
 def take(hand_off: HandOff, generation: int, told: Told) -> Steps:
-    """What `taking.take_spare` does, one step at a time."""
+    """What `spare_claim.take_spare` does, one step at a time."""
     if not hand_off.claim():
         told.cold.add(generation)
         return

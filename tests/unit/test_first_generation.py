@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from switchyard.drivers.running import choose_targets
-from switchyard.local.first_generation import Action, decide
+from switchyard.local.first_generation import Action, choose_action
 from switchyard.policies import Target
 from switchyard.swap.reconcile import run_of_life
 from switchyard.swap.state_machine import Entry, Event, Ledger
@@ -26,7 +26,7 @@ from switchyard.swap.state_machine import Entry, Event, Ledger
     ],
 )
 def test_a_run_is_started_or_reopened_once(run_state: str | None, was_started: bool, action: Action) -> None:
-    assert decide(run_state, was_started) is action
+    assert choose_action(run_state, was_started) is action
 
 
 def ledger(*events: tuple[str, Event, int]) -> Ledger:
@@ -39,18 +39,18 @@ def ledger(*events: tuple[str, Event, int]) -> Ledger:
 
 
 def test_a_driver_lives_in_the_run_of_the_last_request_that_got_one() -> None:
-    built = ("control-0-1", Event.REQUESTED, 1), ("control-0-1", Event.STARTING, 1)
+    started = ("control-0-1", Event.REQUESTED, 1), ("control-0-1", Event.STARTING, 1)
     rolled_back = ("rollback-x", Event.REQUESTED, 1)
     resumed = ("control-0-9", Event.REQUESTED, 1), ("control-0-9", Event.STARTING, 1)
     by_hand = ("run:mine", Event.REQUESTED, 2), ("run:mine", Event.STARTING, 2)
     runs = [
-        run_of_life(ledger(*built), 1),
-        run_of_life(ledger(*built, rolled_back), 1),
-        run_of_life(ledger(*built, rolled_back, *resumed), 1),
-        run_of_life(ledger(*built, *by_hand), 2),
+        run_of_life(ledger(*started), 1),
+        run_of_life(ledger(*started, rolled_back), 1),
+        run_of_life(ledger(*started, rolled_back, *resumed), 1),
+        run_of_life(ledger(*started, *by_hand), 2),
     ]
     assert [run and run.run_id for run in runs] == ["generation-1", "generation-1", "generation-1.3", "mine"]
-    assert run_of_life(ledger(*built), 7) is None
+    assert run_of_life(ledger(*started), 7) is None
 
 
 def test_a_snapshot_has_no_run_in_which_a_driver_lives() -> None:

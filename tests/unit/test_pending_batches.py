@@ -1,4 +1,4 @@
-"""The batches of a generation that is being built, and the main thread that looks at each of them."""
+"""The batches of a generation whose swap is pending, and the main thread that looks at each of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_a_batch_of_a_build_waits_until_the_one_before_it_was_looked_at(
+def test_a_batch_of_a_pending_generation_waits_until_the_one_before_it_was_looked_at(
     runner: Counting, pool: ThreadPoolExecutor
 ) -> None:
     runner(None, 0)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The history in real Delta tables: numbers, marks and times, also when processes race."""
+"""The history in real Delta tables: numbers, markers and times, also when processes race."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...])
     return answers
 
 
-def test_an_empty_book(layout: Layout) -> None:
+def test_an_empty_history(layout: Layout) -> None:
     history = HistoryStore(layout)
     assert history.ledger() == Ledger()
     assert history.status_row() == StatusRow()
@@ -111,7 +111,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
     before, files = history.status_row(), DeltaTable(layout.table("status")).file_uris()
-    assert history.change(lambda status_row: state_machine.bar(status_row, 9)) == replace(before, barred=9)
+    assert history.change(lambda status_row: state_machine.withdraw(status_row, 9)) == replace(before, barred=9)
     assert history.status_row() == replace(before, barred=9)
     assert DeltaTable(layout.table("status")).file_uris() == files
     assert len(store.read_rows(layout, "status")) == 1
@@ -120,7 +120,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
 def test_a_mark_comes_before_any_row(layout: Layout) -> None:
     history = HistoryStore(layout)
     ask(history, "s-1")
-    history.change(lambda status_row: state_machine.bar(status_row, 1))
+    history.change(lambda status_row: state_machine.withdraw(status_row, 1))
     assert history.status_row() == StatusRow(barred=1)
     assert read_status(layout) is None
 
@@ -145,7 +145,7 @@ def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
 def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
-    history.change(lambda status_row: state_machine.bar(status_row, 4))
+    history.change(lambda status_row: state_machine.withdraw(status_row, 4))
     table = DeltaTable(layout.table("status"))
     table.create_checkpoint()
     assert HistoryStore(layout).status_row() == history.status_row()
@@ -170,7 +170,7 @@ def test_a_decision_is_asked_again_when_another_one_was_faster(layout: Layout) -
 
 
 def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None:
-    """A mark touches no file: the flip must notice it all the same."""
+    """A marker touches no file: the flip must notice it all the same."""
     history, other = HistoryStore(layout), HistoryStore(layout)
     make_ready(history, "s-1")
     asked: list[int] = []
@@ -178,7 +178,7 @@ def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None
     def decide(status_row: StatusRow) -> StatusRow | None:
         asked.append(status_row.barred)
         if len(asked) == 1:
-            other.change(lambda its: state_machine.bar(its, 1))
+            other.change(lambda its: state_machine.withdraw(its, 1))
         ledger = history.ledger()
         is_allowed = state_machine.may_flip(ledger, status_row, "s-1", NOW, RULES)
         return state_machine.flip(status_row, ledger.requests[0], NOW) if is_allowed else None
@@ -200,7 +200,7 @@ def test_times_increase_also_when_a_clock_goes_backwards(layout: Layout) -> None
     assert entries[4].at == NOW + timedelta(hours=1, microseconds=2)
 
 
-def test_a_book_sees_what_others_write_and_reads_each_file_once(
+def test_a_store_sees_what_others_write_and_reads_each_file_once(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = HistoryStore(layout), HistoryStore(layout)
@@ -218,7 +218,7 @@ def test_a_book_sees_what_others_write_and_reads_each_file_once(
         assert reader.ledger() is reader.ledger()
         append(writer, Entry(f"s-{number}", Event.REJECTED))
     assert [entry.swapId for entry in reader.ledger().entries] == ["s-1", "s-2", "s-3", "s-4"]
-    # Each of the two books once for each of the four files.
+    # Each of the two stores once for each of the four files.
     assert max(read.count(path) for path in read) <= 2
     assert len(set(read)) == 4
 
@@ -292,7 +292,7 @@ def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: 
         if is_flip:
             won.append(transitions.try_flip(history, f"s-{number}", now, RULES))
         else:
-            won.append(history.change(partial(state_machine.bar, number=number)) is not None)
+            won.append(history.change(partial(state_machine.withdraw, number=number)) is not None)
         barrier.wait(60)
         if is_flip:
             transitions.settle_due(history, now)
@@ -310,13 +310,13 @@ def test_of_a_flip_and_its_withdrawal_exactly_one_happens(layout: Layout) -> Non
 
 
 def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout: Layout) -> None:
-    """The one that gave it up is interrupted between the bar and the outcome."""
+    """The one that gave it up is interrupted between the withdrawal and the outcome."""
     history = HistoryStore(layout)
     make_ready(history, "first")
     assert transitions.try_flip(history, "first", NOW, RULES)
     transitions.settle_due(history, NOW)
     broken = ask(history, "second", INNER)
-    history.change(partial(state_machine.bar, number=broken.number, reason="it broke for ann@example.org"))
+    history.change(partial(state_machine.withdraw, number=broken.number, reason="it broke for ann@example.org"))
     transitions.refresh(history, NOW)
     transitions.settle_due(HistoryStore(layout), NOW)
     outcome = history.ledger().outcomes["second"]
