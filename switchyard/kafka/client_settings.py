@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from switchyard.errors import InputError
@@ -29,8 +30,14 @@ def client_properties(extra: Mapping[str, object], connection: str = "kafka_defa
 
     Beside single settings it may hold PASTED, the text of a whole properties file; a single setting counts more.
     """
-    try:
+    with _naming(connection):
         return _client_properties(extra)
+
+
+@contextmanager
+def _naming(connection: str) -> Iterator[None]:
+    try:
+        yield
     except InputError as error:
         raise InputError(str(error).replace("kafka_default", connection)) from None
 
@@ -80,7 +87,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     draft.replace(path)
 
 
-def read_properties(path: Path) -> dict[str, str]:
+def read_properties(path: Path, connection: str = "kafka_default") -> dict[str, str]:
     """The settings of a properties file, in the one spelling that all of Switchyard uses."""
     try:
         if _is_open_to_others(path.stat()):
@@ -90,7 +97,9 @@ def read_properties(path: Path) -> dict[str, str]:
         raise InputError(f"cannot read the Kafka client properties: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"the Kafka client properties in {path} are not UTF-8; save them as UTF-8") from None
-    return normalise(parse_properties(content, str(path)))
+    given = parse_properties(content, str(path))
+    with _naming(connection):
+        return normalise(given)
 
 
 def parse_properties(content: str, place: str) -> dict[str, str]:

@@ -175,7 +175,7 @@ def explain(error: KafkaException, what: str, hearing: Hearing | None = None) ->
     if sentence is not None:
         return AccessError(sentence)
     text = hearing.hide(_text(error)) if hearing else _text(error)
-    return SwitchyardError(f"{what}: {text}; is the broker up and the connection kafka_default right?")
+    return SwitchyardError(f"{what}: {text}; is the broker up, and is {_CONNECTIONS}, right?")
 
 
 def _text(error: Exception) -> str:

@@ -229,6 +229,11 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
 
     settings = base_properties(properties) | {
         "enable.idempotence": "true",
+        # What was pasted for another producer may not go with that.
+        "acks": "all",
+        "retries": "10",
+        "max.in.flight.requests.per.connection": "5",
+        "linger.ms": "0",
         "message.timeout.ms": f"{_TIMEOUT_SECONDS * 1000:.0f}",
     }
     hearing = Hearing(properties)

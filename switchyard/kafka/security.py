@@ -88,7 +88,7 @@ def check_security(properties: Mapping[str, str]) -> None:
     given = {name for name in properties if is_security(name) and name != "security.protocol"}
     if properties.get("enable.ssl.certificate.verification", "true").lower() != "true":
         raise _wrong("enable.ssl.certificate.verification", "must stay true: Spark's client always verifies")
-    _refuse(given - _SASL - _TLS - {"enable.ssl.certificate.verification"}, "cannot be passed on to Spark's client")
+    _refuse(given - _SASL - _TLS - {"enable.ssl.certificate.verification"}, "cannot be passed on to both clients")
     if protocol != "SASL_SSL":
         _refuse(given & _SASL, "needs security.protocol to be SASL_SSL")
     if protocol == "PLAINTEXT":

@@ -160,14 +160,19 @@ def _take_login(known: dict[str, str]) -> None:
     fits = {"PlainLoginModule": ("PLAIN",), "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512")}
     if known.get("sasl.mechanisms") not in fits.get(module, ("OAUTHBEARER",)):
         raise wrong(JAAS, "has a login module that does not fit sasl.mechanism: change one of them")
-    for option, value in options.items():
+    for number, (option, value) in enumerate(options.items(), 1):
         name = _JAAS_NAMES.get(option)
         if option.startswith("extension_"):
             name = f"{EXTENSIONS}.{option.removeprefix('extension_')}"
         elif option.startswith("ssl."):
             name = _https_name(option, options)
         if name is None:
-            raise wrong(JAAS, f"has the option {option[:40]}, which cannot be passed on to librdkafka: remove it")
+            # Not its name: of a password that is not quoted well, a part reads like one.
+            raise wrong(
+                JAAS,
+                f"has an option, number {number}, that cannot be passed on to librdkafka: remove it, or "
+                "put quotation marks around what belongs together",
+            )
         if name and value and known.setdefault(name, value) != value:
             raise wrong(JAAS, f"and {name} say different things: keep one")
 

@@ -43,6 +43,7 @@ from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.store import has_table, open_version
 
 LEAST_FREE_GIB = 2
+SET_ADDRESS = "set SWITCHYARD_KAFKA_BOOTSTRAP"
 AIRFLOW_PARTS = {
     "metadatabase": "database",
     "scheduler": "scheduler",
@@ -157,10 +158,10 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
     yield check("control topic", lambda: _control_topic(settings, find() if login.ok else None))
 
 
-def _log_in(kafka: Mapping[str, str]) -> str:
+def _log_in(kafka: Mapping[str, str], mend: str = SET_ADDRESS) -> str:
     address = kafka["bootstrap.servers"]
     if not any(_answers(one) for one in address.split(",")):
-        raise SwitchyardError(f"no broker answers at {address}: start it, or set SWITCHYARD_KAFKA_BOOTSTRAP")
+        raise SwitchyardError(f"no broker answers at {address}: start it, or {mend}")
     with TopicReader(kafka) as reader:
         count = len(reader.list_joinable())
     how = kafka.get("sasl.mechanisms") or kafka.get("security.protocol", "PLAINTEXT")
@@ -188,7 +189,7 @@ def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:
     kafka, topic = find_control_kafka(settings), settings.control_topic
     is_elsewhere = data is not None and kafka["bootstrap.servers"] != data["bootstrap.servers"]
     where = " on its own cluster" if is_elsewhere else ""
-    _log_in(kafka)
+    _log_in(kafka, "mend the connection kafka_control" if is_elsewhere else SET_ADDRESS)
     with TopicReader(kafka) as reader:
         reader.require_readable(topic)
         count = len(reader.partitions(topic))

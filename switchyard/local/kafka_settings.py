@@ -65,7 +65,7 @@ def control_kafka_of_settings(settings: Settings) -> dict[str, str] | None:
     """None when the control topic is where the data is, as far as the settings say."""
     if settings.kafka_control_properties is None:
         return None
-    return client_properties(read_properties(settings.kafka_control_properties), CONTROL)
+    return client_properties(read_properties(settings.kafka_control_properties, CONTROL), CONTROL)
 
 
 def _may_have_control_connection(settings: Settings) -> bool:

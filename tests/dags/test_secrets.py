@@ -31,6 +31,12 @@ LOGIN = {
 }
 # Of a schema registry, which people paste with the rest. No client of ours takes it.
 REGISTRY = {"basic.auth.user.info": f"key:{CANARY}", "schema.registry.basic.auth.user.info": f"key:{CANARY}"}
+# As people have it for Java, or as a whole text.
+PASTED = {
+    "sasl.jaas.config": f'PlainLoginModule required username="me" password="{CANARY}";',
+    "sasl.oauthbearer.client.secret": CANARY,
+    "properties": f"sasl.username=me\nsasl.password={CANARY}\n",
+}
 REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
 
 
@@ -105,7 +111,7 @@ def test_the_page_of_the_connection_hides_them(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", program],
         env=airflow_environment(Settings(root=str(tmp_path))),
-        input=json.dumps(LOGIN | REGISTRY),
+        input=json.dumps(LOGIN | REGISTRY | PASTED),
         capture_output=True,
         text=True,
     )

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from switchyard.errors import InputError
+from switchyard.errors import InputError, SwitchyardError
+from switchyard.kafka import control_topic
 from switchyard.kafka.client_settings import client_properties, for_producers
 from switchyard.kafka.clients import Hearing, open_client
 from switchyard.kafka.topics import base_properties
@@ -63,6 +64,15 @@ def open_with(kind: str, given: dict[str, str]) -> None:
 @pytest.mark.parametrize("text", [CONFLUENT, JAVA_TUNING])
 def test_clients_open_with_what_people_have_for_java(kind: str, text: str) -> None:
     open_with(kind, {"properties": text})
+
+
+def test_a_message_is_sent_whatever_was_pasted_for_another_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_topic, "_TIMEOUT_SECONDS", 0.2)
+    pasted = "acks=1\nretries=0\nmax.in.flight.requests.per.connection=10\nlinger.ms=20000\n"
+    with pytest.raises(SwitchyardError, match=r"^the message did not reach the topic control: "):
+        control_topic.publish(
+            client_properties({"bootstrap.servers": "127.0.0.1:1", "properties": pasted}), "control", b"{}", "cli:test"
+        )
 
 
 @pytest.mark.parametrize(

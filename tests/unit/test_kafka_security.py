@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from switchyard.errors import InputError
 from switchyard.kafka import clients
 from switchyard.kafka.client_settings import client_properties, to_java
-from switchyard.kafka.clients import diagnose
+from switchyard.kafka.clients import diagnose, explain
 from switchyard.kafka.security import SECRETS, hide_secrets, secret_values
 
 CANARY = "hunter2"
@@ -65,8 +65,9 @@ def assert_refused(properties: dict[str, str], name: str, why: str) -> None:
         (without(PLAIN, "security.protocol"), "sasl.mechanisms", "needs security.protocol to be SASL_SSL"),
         ({**TLS, "sasl.password": CANARY}, "sasl.password", "needs security.protocol to be SASL_SSL"),
         ({**BROKER, "ssl.ca.pem": CANARY}, "ssl.ca.pem", "needs security.protocol to be SSL or SASL_SSL"),
-        ({**TLS, "ssl.crl.location": CANARY}, "ssl.crl.location", "cannot be passed on to Spark's client"),
-        ({**TLS, "ssl.cipher.suites": CANARY}, "ssl.cipher.suites", "cannot be passed on to Spark's client"),
+        ({**TLS, "ssl.crl.location": CANARY}, "ssl.crl.location", "cannot be passed on to both clients"),
+        ({**TLS, "ssl.cipher.suites": CANARY}, "ssl.cipher.suites", "cannot be passed on to both clients"),
+        ({**TLS, "ssl.enabled.protocols": CANARY}, "ssl.enabled.protocols", "cannot be passed on to both clients"),
         (
             {**TLS, "enable.ssl.certificate.verification": "false"},
             "enable.ssl.certificate.verification",
@@ -256,3 +257,9 @@ def test_what_librdkafka_reports_becomes_one_sentence(code: int, text: str, sent
 
 def test_a_token_that_the_broker_refuses_is_not_a_password() -> None:
     assert diagnose(KafkaError._AUTHENTICATION, "invalid_token", "OAUTHBEARER") == clients.TOKEN_REFUSED
+
+
+def test_a_broker_that_gives_no_answer_may_be_that_of_either_connection() -> None:
+    said = str(explain(KafkaException(KafkaError(KafkaError._TRANSPORT)), "cannot read the control topic control"))
+    assert said.startswith("cannot read the control topic control: ")
+    assert said.endswith("is the connection kafka_default, or kafka_control for the control topic, right?")

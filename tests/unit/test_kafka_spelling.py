@@ -208,7 +208,12 @@ EXTENSION = "sasl.oauthbearer.extensions"
         (
             {**GIVEN, JAAS: f'x.PlainLoginModule required serviceName="{CANARY}";'},
             JAAS,
-            "has the option serviceName, which cannot be passed on",
+            "has an option, number 1, that cannot be passed on to librdkafka",
+        ),
+        (
+            {**GIVEN, JAAS: f'x.PlainLoginModule required username="me" password="a "{CANARY}="b";'},
+            JAAS,
+            "has an option, number 3, that cannot be passed on",
         ),
         (
             {**GIVEN, "sasl.username": "other", JAAS: f'x.PlainLoginModule required username="{CANARY}";'},
