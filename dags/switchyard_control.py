@@ -1,6 +1,8 @@
 """
 # The control topic
 
+This is the sensor DAG.
+
 **What it does.** One round: every message that waits on the control topic is stored in `control_raw`, settled or
 accepted as a swap, and then committed. Then it does what is due: deadlines, outcomes that a crash has left open,
 generations that hang instead of retiring, what failed swaps have left behind. If a swap needs a driver, the same
@@ -46,7 +48,7 @@ CONTROL_TOPIC = Asset(
     ),
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=10),
-    **dag_arguments(__doc__, "swap"),
+    **dag_arguments(__doc__, "swap", "sensor"),
 )
 def switchyard_control() -> None:
     ControlOperator(task_id="take_commands", task_display_name="take commands, do what is due")
