@@ -1,23 +1,18 @@
-"""A strict reader of Prometheus' text format 0.0.4, written from its description and not from our writer."""
+"""Prometheus' own reader of the text format 0.0.4, and what a scraper asks for beyond it."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
-NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
-VALUE = r'"(?:[^"\\\n]|\\\\|\\"|\\n)*"'
-SAMPLE = re.compile(rf"({NAME})(?:\{{((?:{LABEL}={VALUE})(?:,{LABEL}={VALUE})*)\}})? (\S+)")
-PAIR = re.compile(rf"({LABEL})=({VALUE})(?:,|$)")
-ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+from prometheus_client.parser import text_string_to_metric_families
+
 Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass
 class Parsed:
     help: str
-    type: str = ""
+    type: str
     samples: dict[Labels, float] = field(default_factory=dict)
 
     def value(self, **labels: str) -> float:
@@ -25,39 +20,19 @@ class Parsed:
 
 
 def parse(text: str) -> dict[str, Parsed]:
-    """HELP, TYPE and the samples of a metric, in this order, all of one metric together, each series once."""
+    """The metrics by the names of their samples: each has a help text and a type, is in one piece, each series once."""
     assert text == "" or text.endswith("\n"), "the last line must end in a line feed"
-    families: dict[str, Parsed] = {}
-    for line in text.split("\n")[:-1]:
-        if line.startswith("# HELP "):
-            name, _, words = line.removeprefix("# HELP ").partition(" ")
-            assert re.fullmatch(NAME, name), line
-            assert name not in families, f"{name} is not in one piece"
-            assert re.fullmatch(r"(?:[^\\]|\\\\|\\n)*", words), line
-            families[name] = Parsed(_unescape(words))
-            continue
-        last = next(reversed(families))
-        if line.startswith("# TYPE "):
-            name, kind = line.removeprefix("# TYPE ").split(" ")
-            assert (name, families[name].type, families[name].samples) == (last, "", {}), line
-            assert kind in ("counter", "gauge"), line
-            families[name].type = kind
-            continue
-        found = SAMPLE.fullmatch(line)
-        assert found, f"not a sample: {line!r}"
-        assert found[1] == last, f"{line!r} stands below {last}"
-        assert families[last].type, f"{last} has no type"
-        labels = _labels(found[2] or "")
-        assert labels not in families[last].samples, f"twice: {line!r}"
-        families[last].samples[labels] = float(found[3])
-    return families
-
-
-def _labels(text: str) -> Labels:
-    pairs = [(name, _unescape(value[1:-1])) for name, value in PAIR.findall(text)]
-    assert len({name for name, _ in pairs}) == len(pairs), f"a label twice: {text}"
-    return tuple(sorted(pairs))
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r'\\[\\"n]', lambda found: ESCAPES[found[0]], text)
+    metrics: dict[str, Parsed] = {}
+    for family in text_string_to_metric_families(text):
+        (name,) = {sample.name for sample in family.samples}
+        assert name not in metrics, f"{name} is not in one piece"
+        assert family.documentation, f"{name} has no help text"
+        assert (family.type, name) in (("gauge", family.name), ("counter", f"{family.name}_total")), (
+            f"{name} has no type"
+        )
+        metrics[name] = Parsed(family.documentation, family.type)
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in metrics[name].samples, f"{name} has two values for {labels}"
+            metrics[name].samples[labels] = sample.value
+    return metrics

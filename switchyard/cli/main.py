@@ -244,21 +244,21 @@ def run_health(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def run_metrics(settings: Settings, options: argparse.Namespace) -> int:
-    from switchyard.health.exposition import render
-    from switchyard.health.figures import Instruments
+    from prometheus_client.exposition import generate_latest
+
+    from switchyard.health.metrics_collector import MetricsCollector
     from switchyard.health.read_model import Sight
 
-    families = Instruments(Sight(settings)).read()
+    collector = MetricsCollector(Sight(settings))
     if options.json:
         print_json(
             {
-                family.metric.name: [{"labels": sample.labels, "value": sample.value} for sample in family.samples]
-                for family in families
-                if family.samples
+                family.samples[0].name: [{"labels": sample.labels, "value": sample.value} for sample in family.samples]
+                for family in collector.collect()
             }
         )
     else:
-        print(render(families), end="")
+        print(generate_latest(collector).decode(), end="")
     return 0
 
 

@@ -1,19 +1,20 @@
-"""Switchyard's own figures as metrics: what is exported, under which names, and how each follows from what was seen.
+"""Switchyard's own metrics: what is exported, under which names, and how each follows from what was read.
 
 Pure: no I/O and no clock of its own. Names and labels are a contract with dashboards and alerts; docs/observability.md
-has a row for each. A figure that is not known has no sample: a dashboard shows a gap and not a zero.
+has a row for each. A value that is not known has no sample: a dashboard shows a gap and not a zero.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
 from switchyard.health.checks import CHECKS, LastAudit, Level
-from switchyard.health.exposition import Family, Kind, Metric, Sample
 from switchyard.health.incidents import Incident
 from switchyard.offsets import Offsets, count_records
 from switchyard.policies import Target
@@ -41,7 +42,7 @@ class TableSize:
 
 
 @dataclass(frozen=True)
-class ActiveFigures:
+class ActiveGeneration:
     """What is known about the active generation."""
 
     generation: int
@@ -63,188 +64,196 @@ class ActiveFigures:
 
 
 @dataclass(frozen=True)
-class Figures:
+class MetricInputs:
     now: datetime
     version: str
     ledger: Ledger = field(default_factory=Ledger)
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     """The open ones by their check."""
-    active: ActiveFigures | None = None
+    active: ActiveGeneration | None = None
 
 
-Reading = Callable[[Figures], Iterable[Sample]]
-_READINGS: dict[Metric, Reading] = {}
+Samples = Iterable[tuple[Mapping[str, str], float]]
+"""Labels and value of each; all samples of a metric have the same labels in the same order."""
 
 
-def measure(figures: Figures) -> list[Family]:
-    return [Family(metric, tuple(read(figures))) for metric, read in _READINGS.items()]
+@dataclass(frozen=True)
+class ExportedMetric:
+    name: str
+    help: str
+    read: Callable[[MetricInputs], Samples]
+
+    @property
+    def kind(self) -> str:
+        """A counter never goes down while its labels stay the same."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
-def exported_metrics() -> list[Metric]:
-    return list(_READINGS)
+_EXPORTED: list[ExportedMetric] = []
 
 
-def _export(name: str, kind: Kind, text: str) -> Callable[[Reading], Reading]:
-    def keep(reading: Reading) -> Reading:
-        _READINGS[Metric(PREFIX + name, kind, text)] = reading
-        return reading
-
-    return keep
+def exported_metrics() -> list[ExportedMetric]:
+    return list(_EXPORTED)
 
 
-def _export_active(
-    name: str, kind: Kind, text: str
-) -> Callable[[Callable[[ActiveFigures], Iterable[Sample]]], Reading]:
+def measure(inputs: MetricInputs) -> Iterator[Metric]:
+    for metric in _EXPORTED:
+        family: CounterMetricFamily | GaugeMetricFamily | None = None
+        for labels, value in metric.read(inputs):
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = family or kind(metric.name, metric.help, labels=list(labels))
+            family.add_metric(list(labels.values()), value)
+        if family is not None:
+            yield family
+
+
+def _export(name: str, text: str) -> Callable[[Callable[[MetricInputs], Samples]], None]:
+    return lambda read: _EXPORTED.append(ExportedMetric(PREFIX + name, text, read))
+
+
+def _export_active(name: str, text: str) -> Callable[[Callable[[ActiveGeneration], Samples]], None]:
     """For what only an active generation has."""
-
-    def keep(read: Callable[[ActiveFigures], Iterable[Sample]]) -> Reading:
-        return _export(name, kind, text)(lambda figures: read(figures.active) if figures.active else ())
-
-    return keep
+    return lambda read: _export(name, text)(lambda inputs: read(inputs.active) if inputs.active else ())
 
 
-def _known(value: float | None, **labels: str) -> list[Sample]:
-    return [] if value is None else [Sample(value, labels)]
+def _known(value: float | None, **labels: str) -> Samples:
+    return [] if value is None else [(labels, value)]
 
 
-@_export("build_info", Kind.GAUGE, "Always 1; the version of Switchyard is a label.")
-def _build_info(figures: Figures) -> list[Sample]:
-    return _known(1, version=figures.version)
+@_export("build_info", "Always 1; the version of Switchyard is a label.")
+def _build_info(inputs: MetricInputs) -> Samples:
+    return _known(1, version=inputs.version)
 
 
-@_export("healthy", Kind.GAUGE, "Whether the active generation's rows move: 1, or 0, also when nothing is active.")
-def _healthy(figures: Figures) -> list[Sample]:
-    return _known(int(figures.active is not None and figures.active.is_healthy))
+@_export("healthy", "Whether the active generation's rows move: 1, or 0, also when nothing is active.")
+def _healthy(inputs: MetricInputs) -> Samples:
+    return _known(int(inputs.active is not None and inputs.active.is_healthy))
 
 
-@_export_active("active_generation", Kind.GAUGE, "The number of the active generation.")
-def _active_generation(active: ActiveFigures) -> list[Sample]:
+@_export_active("active_generation", "The number of the active generation.")
+def _active_generation(active: ActiveGeneration) -> Samples:
     return _known(active.generation)
 
 
-@_export_active("active_info", Kind.GAUGE, "Always 1; what the active generation joins is in the labels.")
-def _active_info(active: ActiveFigures) -> list[Sample]:
+@_export_active("active_info", "Always 1; what the active generation joins is in the labels.")
+def _active_info(active: ActiveGeneration) -> Samples:
     target = active.target
     labels = {"users_topic": target.usersTopic, "accounts_topic": target.accountsTopic, "join_type": target.joinType}
     return _known(1, generation=str(active.generation), **labels)
 
 
-@_export_active("epoch", Kind.GAUGE, "The epoch of the status row: one more with each flip.")
-def _epoch(active: ActiveFigures) -> list[Sample]:
+@_export_active("epoch", "The epoch of the status row: one more with each flip.")
+def _epoch(active: ActiveGeneration) -> Samples:
     return _known(active.epoch)
 
 
-@_export_active(
-    "lag_records", Kind.GAUGE, "Records in Kafka that were not read yet; absent when Kafka does not answer."
-)
-def _lag(active: ActiveFigures) -> list[Sample]:
+@_export_active("lag_records", "Records in Kafka that were not read yet; absent when Kafka does not answer.")
+def _lag(active: ActiveGeneration) -> Samples:
     return _known(active.lag)
 
 
-@_export_active("position_offset", Kind.GAUGE, "The offset that is read next, of each partition.")
-def _position(active: ActiveFigures) -> list[Sample]:
+@_export_active("position_offset", "The offset that is read next, of each partition.")
+def _position(active: ActiveGeneration) -> Samples:
     return [
-        Sample(offset, {"topic": topic, "partition": str(partition)})
+        ({"topic": topic, "partition": str(partition)}, offset)
         for topic, partitions in sorted(active.position.items())
         for partition, offset in sorted(partitions.items())
     ]
 
 
-@_export_active("records_read_total", Kind.COUNTER, "Records read by the active generation, by its offsets.")
-def _records_read(active: ActiveFigures) -> list[Sample]:
+@_export_active("records_read_total", "Records read by the active generation, by its offsets.")
+def _records_read(active: ActiveGeneration) -> Samples:
     if not active.start or not active.position:
         return []
     return [
-        Sample(count_records(active.start, {topic: partitions}), {"generation": str(active.generation), "topic": topic})
+        ({"generation": str(active.generation), "topic": topic}, count_records(active.start, {topic: partitions}))
         for topic, partitions in sorted(active.position.items())
     ]
 
 
-@_export_active("records_per_second", Kind.GAUGE, "Records read a second, over the 10 seconds before the last report.")
-def _rate(active: ActiveFigures) -> list[Sample]:
+@_export_active("records_per_second", "Records read a second, over the 10 seconds before the last report.")
+def _rate(active: ActiveGeneration) -> Samples:
     return _known(active.records_per_second)
 
 
-@_export_active("batches_total", Kind.COUNTER, "Micro-batches that the active generation has committed.")
-def _batches(active: ActiveFigures) -> list[Sample]:
+@_export_active("batches_total", "Micro-batches that the active generation has committed.")
+def _batches(active: ActiveGeneration) -> Samples:
     return [] if active.batch_id is None else _known(active.batch_id + 1, generation=str(active.generation))
 
 
-@_export_active("batch_seconds", Kind.GAUGE, "How long the last micro-batch took.")
-def _batch_seconds(active: ActiveFigures) -> list[Sample]:
-    return [Sample(seconds) for seconds in active.batch_seconds[-1:]]
+@_export_active("batch_seconds", "How long the last micro-batch took.")
+def _batch_seconds(active: ActiveGeneration) -> Samples:
+    return [({}, seconds) for seconds in active.batch_seconds[-1:]]
 
 
-@_export_active("batch_max_seconds", Kind.GAUGE, "How long the longest micro-batch of the last minute took.")
-def _batch_max_seconds(active: ActiveFigures) -> list[Sample]:
+@_export_active("batch_max_seconds", "How long the longest micro-batch of the last minute took.")
+def _batch_max_seconds(active: ActiveGeneration) -> Samples:
     return _known(max(active.batch_seconds, default=None))
 
 
-@_export_active(
-    "heartbeat_age_seconds", Kind.GAUGE, "How long ago the active generation reported; a snapshot does not."
-)
-def _heartbeat_age(active: ActiveFigures) -> list[Sample]:
+@_export_active("heartbeat_age_seconds", "How long ago the active generation reported; a snapshot does not.")
+def _heartbeat_age(active: ActiveGeneration) -> Samples:
     return _known(active.heartbeat_age_seconds)
 
 
-@_export_active("driver_attempts_total", Kind.COUNTER, "Attempts of the active generation: one more with each driver.")
-def _attempts(active: ActiveFigures) -> list[Sample]:
+@_export_active("driver_attempts_total", "Attempts of the active generation: one more with each driver.")
+def _attempts(active: ActiveGeneration) -> Samples:
     return _known(active.attempt, generation=str(active.generation))
 
 
-@_export_active("table_rows", Kind.GAUGE, "Rows of the active generation in a table; of rejects, records refused.")
-def _table_rows(active: ActiveFigures) -> list[Sample]:
-    return [Sample(size.rows, {"table": name}) for name, size in sorted(active.tables.items()) if size.rows is not None]
+@_export_active("table_rows", "Rows of the active generation in a table; of rejects, records refused.")
+def _table_rows(active: ActiveGeneration) -> Samples:
+    return [({"table": name}, size.rows) for name, size in sorted(active.tables.items()) if size.rows is not None]
 
 
-@_export_active("table_files", Kind.GAUGE, "Files of the active generation in a table; maintenance makes them fewer.")
-def _table_files(active: ActiveFigures) -> list[Sample]:
-    return [Sample(size.files, {"table": name}) for name, size in sorted(active.tables.items())]
+@_export_active("table_files", "Files of the active generation in a table; maintenance makes them fewer.")
+def _table_files(active: ActiveGeneration) -> Samples:
+    return [({"table": name}, size.files) for name, size in sorted(active.tables.items())]
 
 
-@_export_active("audit_differences", Kind.GAUGE, "Differences that the last audit of the active generation found.")
-def _audit_differences(active: ActiveFigures) -> list[Sample]:
+@_export_active("audit_differences", "Differences that the last audit of the active generation found.")
+def _audit_differences(active: ActiveGeneration) -> Samples:
     return _known(active.audit.differences if active.audit else None)
 
 
-@_export("audit_age_seconds", Kind.GAUGE, "How long ago the active generation was audited; absent before the first.")
-def _audit_age(figures: Figures) -> list[Sample]:
-    audit = figures.active.audit if figures.active else None
-    return _known((figures.now - audit.at).total_seconds() if audit else None)
+@_export("audit_age_seconds", "How long ago the active generation was audited; absent before the first.")
+def _audit_age(inputs: MetricInputs) -> Samples:
+    audit = inputs.active.audit if inputs.active else None
+    return _known((inputs.now - audit.at).total_seconds() if audit else None)
 
 
-@_export("swaps_total", Kind.COUNTER, "Requests by what became of them, since the first start.")
-def _swaps(figures: Figures) -> list[Sample]:
-    counted = Counter(entry.event for entry in figures.ledger.outcomes.values())
-    return [Sample(counted[outcome], {"outcome": outcome.lower()}) for outcome in sorted(SETTLING)]
+@_export("swaps_total", "Requests by what became of them, since the first start.")
+def _swaps(inputs: MetricInputs) -> Samples:
+    counted = Counter(entry.event for entry in inputs.ledger.outcomes.values())
+    return [({"outcome": outcome.lower()}, counted[outcome]) for outcome in sorted(SETTLING)]
 
 
-@_export("swaps_open", Kind.GAUGE, "Requests that are accepted and not settled: swaps and backfills under way.")
-def _swaps_open(figures: Figures) -> list[Sample]:
-    ledger = figures.ledger
+@_export("swaps_open", "Requests that are accepted and not settled: swaps and backfills under way.")
+def _swaps_open(inputs: MetricInputs) -> Samples:
+    ledger = inputs.ledger
     return _known(len(ledger.open_requests) + sum(ledger.is_open(snapshot) for snapshot in ledger.snapshots.values()))
 
 
-@_export("last_swap_seconds", Kind.GAUGE, "From the request to the flip of the last swap that was applied.")
-def _last_swap(figures: Figures) -> list[Sample]:
-    flips = figures.ledger.flips
-    request = figures.ledger.find(flips[-1].swapId) if flips else None
+@_export("last_swap_seconds", "From the request to the flip of the last swap that was applied.")
+def _last_swap(inputs: MetricInputs) -> Samples:
+    flips = inputs.ledger.flips
+    request = inputs.ledger.find(flips[-1].swapId) if flips else None
     return _known((flips[-1].at - request.at).total_seconds() if request else None)
 
 
-@_export("generations", Kind.GAUGE, "Generations by state.")
-def _generations(figures: Figures) -> list[Sample]:
-    active = figures.active.generation if figures.active else None
-    counted = Counter(state_of(figures.ledger, number, active) for number in figures.ledger.generations)
-    return [Sample(counted[state], {"state": state}) for state in GenerationState]
+@_export("generations", "Generations by state.")
+def _generations(inputs: MetricInputs) -> Samples:
+    active = inputs.active.generation if inputs.active else None
+    counted = Counter(state_of(inputs.ledger, number, active) for number in inputs.ledger.generations)
+    return [({"state": state}, counted[state]) for state in GenerationState]
 
 
-@_export("incidents_open", Kind.GAUGE, "Whether a health check has an open incident, by its level.")
-def _incidents(figures: Figures) -> list[Sample]:
+@_export("incidents_open", "Whether a health check has an open incident, by its level.")
+def _incidents(inputs: MetricInputs) -> Samples:
     levels = (Level.MENDING, Level.PERSON)
-    found = {check: incident.level for check, incident in figures.incidents.items()}
+    found = {check: incident.level for check, incident in inputs.incidents.items()}
     return [
-        Sample(int(found.get(check) is level), {"check": check, "level": level.replace(" ", "_")})
+        ({"check": check, "level": level.replace(" ", "_")}, int(found.get(check) is level))
         for check in sorted({*CHECKS, *found})
         for level in levels
     ]

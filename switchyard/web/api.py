@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from switchyard import __version__
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.health.exposition import CONTENT_TYPE, render
-from switchyard.health.figures import Instruments
+from switchyard.health.metrics_collector import MetricsCollector
 from switchyard.health.read_model import Sight
 from switchyard.kafka.topics import TopicReader
 from switchyard.local import swap_client
@@ -159,11 +159,11 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
         # Without the header nginx holds events back until its buffer is full.
         return StreamingResponse(body, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    instruments = Instruments(sight)
+    collector = MetricsCollector(sight)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     def metrics() -> Response:
-        return Response(render(instruments.read()), media_type=CONTENT_TYPE)
+        return Response(generate_latest(collector), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @app.get(f"{API}/openapi.json", response_model=dict[str, Any])
     def openapi() -> Response:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.health.exposition import CONTENT_TYPE
 from switchyard.local import airflow_api
 from switchyard.local.airflow import read_password
 from switchyard.local.kafka_settings import ask_airflow
@@ -96,7 +95,7 @@ def test_prometheus_gets_the_figures_with_a_token(stack: Stack) -> None:
     url = f"http://127.0.0.1:{stack.settings.airflow_port}/switchyard/metrics"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {stack.api._bearer()}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
-        assert answer.headers["Content-Type"] == CONTENT_TYPE
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         shown = parse(answer.read().decode())
     status = stack.status()
     assert shown["switchyard_healthy"].value() == 1

@@ -18,7 +18,6 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
 from switchyard.cli.main import main
-from switchyard.health.exposition import CONTENT_TYPE
 from switchyard.health.metrics import exported_metrics
 from switchyard.health.read_model import Sight
 from switchyard.layout import BIG_TABLES, Layout
@@ -220,7 +219,7 @@ def test_status_and_swap_show_what_the_tables_say(client: TestClient, layout: La
 
 def test_metrics_are_what_the_tables_say(client: TestClient, layout: Layout) -> None:
     answer = client.get("/metrics")
-    assert answer.headers["content-type"] == CONTENT_TYPE
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     first = parse(answer.text)
     assert first["switchyard_healthy"].value() == 0
     assert first["switchyard_table_rows"].value(table="joined") == 30

@@ -1,20 +1,21 @@
-"""The figures behind the metrics, from the tables that the page follows anyway: no broker, no Spark, no whole table."""
+"""Reads the values of the metrics from the tables that the page follows anyway: no broker, no Spark, no whole table."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from switchyard import __version__
 from switchyard.health.audits import newest_audit
 from switchyard.health.checks import LastAudit
-from switchyard.health.exposition import Family
 from switchyard.health.incident_table import incident_of
 from switchyard.health.incidents import Incident, open_incidents
-from switchyard.health.metrics import ActiveFigures, Figures, TableSize, measure
+from switchyard.health.metrics import ActiveGeneration, MetricInputs, TableSize, measure
 from switchyard.health.read_model import Sight
 from switchyard.offsets import Offsets, from_json
 from switchyard.policies import Target
@@ -27,7 +28,7 @@ from switchyard.tables.status import Status
 BATCH_WINDOW = timedelta(minutes=1)
 
 
-class Instruments:
+class MetricsCollector(Collector):
     """Shared by all requests of a process."""
 
     def __init__(self, sight: Sight) -> None:
@@ -36,18 +37,18 @@ class Instruments:
         self._incidents: tuple[int, Mapping[str, Incident]] = (-1, {})
         self._starts: dict[int, Offsets] = {}
 
-    def read(self) -> list[Family]:
+    def collect(self) -> Iterable[Metric]:
         with self._lock:
-            return measure(self.take(datetime.now(UTC)))
+            return measure(self._read(datetime.now(UTC)))
 
-    def take(self, now: datetime) -> Figures:
+    def _read(self, now: datetime) -> MetricInputs:
         moment = self._sight.live.moment()
-        active = self._take_active(moment.status, moment) if moment.status else None
-        return Figures(now, __version__, self._sight.ledger(), self._open_incidents(), active)
+        active = self._read_active(moment.status, moment) if moment.status else None
+        return MetricInputs(now, __version__, self._sight.ledger(), self._open_incidents(), active)
 
-    def _take_active(self, status: Status, moment: Moment) -> ActiveFigures:
+    def _read_active(self, status: Status, moment: Moment) -> ActiveGeneration:
         shown, progress = self._sight.describe(moment), moment.progress
-        return ActiveFigures(
+        return ActiveGeneration(
             generation=status.generation,
             epoch=status.epoch,
             target=Target(status.usersTopic, status.accountsTopic, status.joinType),
