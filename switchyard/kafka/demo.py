@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, islice
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import for_producers
@@ -146,13 +146,14 @@ class DemoProducer:
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _note(self, error: object, _: object) -> None:
+    def _note(self, error: KafkaError | None, _: object) -> None:
         if error is not None:
-            self._failures.append(str(error))
+            self._failures.append(self._hearing.hide(error.str()))
 
     def _check(self) -> None:
         if self._failures:
-            raise SwitchyardError(f"a record could not be sent: {self._failures[0]}")
+            reason = f"a record could not be sent: {self._failures[0]}"
+            raise SwitchyardError(f"{reason}; see the topic and the broker, then start again")
 
 
 def count_records(properties: Mapping[str, str], topics: Iterable[str]) -> int:

@@ -134,4 +134,5 @@ class AirflowApi:
                 detail = error.read(500).decode(errors="replace")
             raise ApiError(error.code, f"Airflow answered {error.code} to {method} {path}: {detail}") from None
         except (OSError, http.client.HTTPException) as error:
-            raise ApiError(NO_ANSWER, f"Airflow does not answer at {self._url}: {error}") from None
+            reason = getattr(error, "reason", error)
+            raise ApiError(NO_ANSWER, f"Airflow does not answer at {self._url}: {reason}") from None

@@ -74,6 +74,8 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(airflow_api, "PATIENCE_SECONDS", 0.1)
     with server(*(["close"] * 1000)) as api, pytest.raises(ApiError, match="Airflow does not answer at http"):
         api.run_state("dag", "run")
+    with pytest.raises(ApiError, match=r"at http://127\.0\.0\.1:1: \[Errno \d+\] Connection refused$"):
+        AirflowApi("http://127.0.0.1:1", "admin", lambda: "secret").run_state("dag", "run")
 
 
 def test_a_run_that_is_not_there_is_none() -> None:

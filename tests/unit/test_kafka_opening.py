@@ -15,6 +15,7 @@ from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka import control_topic
 from switchyard.kafka.client_settings import client_properties, for_producers
 from switchyard.kafka.clients import Hearing, open_client
+from switchyard.kafka.demo import DemoProducer
 from switchyard.kafka.topics import base_properties
 from tests.unit.test_kafka_spelling import CONFLUENT, JAVA_TUNING
 
@@ -23,6 +24,7 @@ import sys
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from switchyard.kafka.clients import Hearing, open_client
+from switchyard.kafka.demo import DemoProducer
 
 settings = {"bootstrap.servers": "127.0.0.1:1", "debug": "all"}
 kind, own = {
@@ -98,3 +100,14 @@ def test_a_refusal_that_names_no_setting_does_not_repeat_a_value() -> None:
     with pytest.raises(InputError, match=r"^the Kafka settings are refused: .*\*\*\*") as refused:
         open_with("Consumer", {"partition.assignment.strategy": "hunter2"})
     assert "hunter2" not in str(refused.value)
+
+
+def test_why_a_record_of_the_demo_did_not_get_through_is_a_sentence() -> None:
+    nobody = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "100"}
+    demo = DemoProducer(nobody, "users", "accounts", seed=1)
+    demo.send(1)
+    with pytest.raises(SwitchyardError) as told:
+        demo.flush()
+    assert str(told.value) == (
+        "a record could not be sent: Local: Message timed out; see the topic and the broker, then start again"
+    )
