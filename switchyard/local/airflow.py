@@ -53,7 +53,7 @@ def airflow_environment(
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
         # On top of what Airflow hides by itself on the page and in the API of a connection.
-        "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem,jaas_config,properties,user_info",
+        "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem,keystore_key,jaas_config,properties,user_info",
         # Each generation has a task for its whole life; the other DAGs share the rest.
         "CORE__PARALLELISM": str(settings.most_generations + 8),
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",

@@ -35,6 +35,7 @@ REGISTRY = {"basic.auth.user.info": f"key:{CANARY}", "schema.registry.basic.auth
 PASTED = {
     "sasl.jaas.config": f'PlainLoginModule required username="me" password="{CANARY}";',
     "sasl.oauthbearer.client.secret": CANARY,
+    "ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n",
     "properties": f"sasl.username=me\nsasl.password={CANARY}\n",
 }
 REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
