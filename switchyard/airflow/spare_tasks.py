@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException,
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitHook, build_driver_hook
 from switchyard.airflow.watchdog import Pulse, watching
+from switchyard.deadline import Deadline
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from switchyard.drivers.detached_process import DetachedProcess
     from switchyard.drivers.hand_off import HandOff
 
-LOOK_SECONDS = 0.5
+ORDER_POLL_SECONDS = 0.5
 QUIET_SECONDS = 1.0
 STAMP_SECONDS = 30.0
 NO_GENERATION = 0
@@ -101,18 +102,16 @@ class SpareOperator(SparkSubmitOperator):
         """Until it is taken or has ended."""
         if self._hand_off is None or self._process is None:
             return
-        stamp, checked = self._hand_off.read_stamp(), time.monotonic()
+        stamp, next_check = self._hand_off.read_stamp(), Deadline(STAMP_SECONDS)
         while True:
             has_ended = self._process.poll() is not None
             hook.show(self._process)
             if has_ended or self._hand_off.read_order() is not None:
                 return
-            if time.monotonic() - checked > STAMP_SECONDS:
-                checked = time.monotonic()
-                if hook.stamp(settings, token_url) != stamp:
-                    self.log.info("Code, jars or settings have changed since it was started.")
-                    self._end_unless_taken()
-            time.sleep(LOOK_SECONDS)
+            if next_check.restart_if_passed(STAMP_SECONDS) and hook.stamp(settings, token_url) != stamp:
+                self.log.info("Code, jars or settings have changed since it was started.")
+                self._end_unless_taken()
+            time.sleep(ORDER_POLL_SECONDS)
 
     def _end_hung(self, silence_seconds: float) -> None:
         if self._end_unless_taken():

@@ -29,6 +29,7 @@ from switchyard.airflow.batch_jobs import JobSubmitHook
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.defaults import SPARK_CONNECTION
 from switchyard.airflow.watchdog import Pulse, watching
+from switchyard.deadline import Deadline
 from switchyard.drivers.clusters import CLUSTER, check_place, elsewhere_environment, find_exit_code, to_local
 from switchyard.drivers.submission import submit_arguments, submit_environment
 from switchyard.layout import KAFKA_CONNECTION
@@ -130,11 +131,10 @@ class GenerationSubmitHook(JobSubmitHook):
         self.log.info("Asking the driver (pid %s) to finish its batch and end.", target)
         with suppress(ProcessLookupError):
             os.kill(target, signal.SIGTERM)
-        deadline = time.monotonic() + KILL_PATIENCE_SECONDS
-        while time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.1)
-        if process.poll() is None:
-            self.log.info("The driver is still finishing its batch; it ends by itself.")
+        for _ in Deadline(KILL_PATIENCE_SECONDS).polls(0.1):
+            if process.poll() is not None:
+                return
+        self.log.info("The driver is still finishing its batch; it ends by itself.")
 
     def _find_driver(self, session: int) -> int | None:
         """The pid the driver wrote, if that process belongs to this spark-submit, not to another attempt."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOOK_SECONDS = 2.0
+PULSE_POLL_SECONDS = 2.0
 
 
 class Pulse:
@@ -63,7 +63,7 @@ def watching(pulse: Pulse, end: Callable[[float], None]) -> Iterator[None]:
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(LOOK_SECONDS):
+        while not done.wait(PULSE_POLL_SECONDS):
             silence = pulse.find_silence(time.monotonic())
             if silence is not None:
                 end(silence)

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 from psutil import Process
 
+from switchyard.deadline import Deadline
+
 POLL_SECONDS = 0.1
 
 
@@ -79,12 +81,7 @@ def send(processes: Iterable[Process], number: signal.Signals) -> None:
 
 
 def wait_until(predicate: Callable[[], bool], deadline_seconds: float) -> bool:
-    deadline = time.monotonic() + deadline_seconds
-    while not predicate():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
+    return any(predicate() for _ in Deadline(deadline_seconds).polls(POLL_SECONDS))
 
 
 def end(find: Callable[[], list[Process]], deadline_seconds: float, ask: Iterable[Process] | None = None) -> None:

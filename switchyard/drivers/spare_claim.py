@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
+from switchyard.deadline import Deadline
 from switchyard.drivers.detached_process import DetachedProcess
 from switchyard.drivers.hand_off import HandOff, describe_place, list_hand_offs
 from switchyard.drivers.spares import Fitness, Order, find_differences, judge_offer
 from switchyard.layout import Workspace
 
 ANSWER_SECONDS = 2.0
-LOOK_SECONDS = 0.02
+ANSWER_POLL_SECONDS = 0.02
 
 Say = Callable[[str], None]
 
@@ -73,11 +73,11 @@ def _is_for(hand_off: HandOff, swap_id: str) -> bool:
 
 def _is_accepted(hand_off: HandOff, process: DetachedProcess, order: Order) -> bool:
     hand_off.give(order)
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    for _ in Deadline(ANSWER_SECONDS).polls(ANSWER_POLL_SECONDS):
         if hand_off.read_order() is not None:
             return True
-        time.sleep(LOOK_SECONDS)
+        if process.poll() is not None:
+            break
     return not hand_off.withdraw()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from switchyard.deadline import Deadline
 from switchyard.drivers.running import end_driver, end_spare
 from switchyard.health import checks
 from switchyard.health.checks import Cure, Level, Sight, Verdict
@@ -16,7 +16,7 @@ from switchyard.swap.reconcile import Run, reconcile, run_of_life
 from switchyard.tables.logs import tell
 
 HEAL = "heal"
-LOOK_SECONDS = 0.5
+PROGRESS_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,8 @@ def _reports_after_all(settings: Settings, sight: Sight) -> bool:
     """When the clock was put forward, a live driver seems silent until its next report: that is waited for."""
     if not checks.is_silent(sight, settings.limits):
         return False
-    deadline = time.monotonic() + 2 * settings.heartbeat_seconds
-    while time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
-        if see_beats(sight, settings, {}).beats[-1:] != sight.beats[-1:]:
-            return True
-    return False
+    wait = Deadline(2 * settings.heartbeat_seconds)
+    return any(see_beats(sight, settings, {}).beats[-1:] != sight.beats[-1:] for _ in wait.polls(PROGRESS_POLL_SECONDS))
 
 
 def _end_orphans(settings: Settings, sight: Sight) -> list[str]:

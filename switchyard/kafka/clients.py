@@ -10,13 +10,13 @@ import logging
 import re
 import socket
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from switchyard.deadline import Deadline
 from switchyard.errors import AccessError, InputError, SwitchyardError
 from switchyard.kafka.security import OAUTHBEARER, hide_secrets
 from switchyard.kafka.setting_names import for_librdkafka
@@ -154,9 +154,11 @@ def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:
     return f"the Kafka settings are refused: {text.strip().removesuffix('.')}"
 
 
-def list_topics(client: Consumer | AdminClient, hearing: Hearing, topic: str | None = None) -> dict[str, Any]:
+def list_topics(
+    client: Consumer | AdminClient, hearing: Hearing, topic: str | None = None, deadline: Deadline | None = None
+) -> dict[str, Any]:
     """The metadata of all topics or of one. Asked in slices: who is turned away should not wait to the end."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = deadline or Deadline(TIMEOUT_SECONDS)
     hearing.forget()
     while True:
         try:
@@ -165,7 +167,7 @@ def list_topics(client: Consumer | AdminClient, hearing: Hearing, topic: str | N
         except KafkaException:
             client.poll(0)
             hearing.raise_trouble()
-            if time.monotonic() > deadline:
+            if deadline.has_passed:
                 raise
 
 

@@ -6,7 +6,6 @@ committed only after its message was handled; whoever handles messages must bear
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from switchyard.deadline import Deadline
 from switchyard.errors import AccessError, SwitchyardError
 from switchyard.kafka.client_settings import for_producers
 from switchyard.kafka.clients import Hearing, explain, list_topics, open_client, quiet
@@ -120,13 +120,13 @@ class ControlTopic:
     def _ask_group(self, question: Callable[[], T], what: str) -> T:
         """Asks until the time is up. A client that may not use its group finds no coordinator, so the question only
         times out: the refusal itself comes with the next poll."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        deadline = Deadline(_TIMEOUT_SECONDS)
         while True:
             try:
-                return ask(question)
+                return ask(question, deadline)
             except KafkaException as error:
                 refusal = self._find_refusal() if error.args[0].code() in _NO_COORDINATOR else None
-                if refusal is None and error.args[0].code() in _NO_COORDINATOR and time.monotonic() < deadline:
+                if refusal is None and error.args[0].code() in _NO_COORDINATOR and not deadline.has_passed:
                     continue
                 raise self._explain(refusal or error, what) from None
 
@@ -151,15 +151,15 @@ class ControlTopic:
 
     def _read_until(self, ends: Mapping[int, int]) -> Iterator[ControlRecord]:
         """Offsets may have holes, also at the end: a partition is read when its end is reached or told."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        deadline = Deadline(_TIMEOUT_SECONDS)
         unread = set(ends)
         while unread:
             message = self._consumer.poll(_POLL_SECONDS)
             if message is None:
-                if time.monotonic() > deadline:
+                if deadline.has_passed:
                     raise SwitchyardError(f"the control topic {self.topic} gave nothing for {_TIMEOUT_SECONDS:g} s")
                 continue
-            deadline = time.monotonic() + _TIMEOUT_SECONDS
+            deadline.restart(_TIMEOUT_SECONDS)
             error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise self._explain(KafkaException(error), f"cannot read the control topic {self.topic}")
@@ -239,8 +239,8 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
     hearing = Hearing(properties)
     producer = open_client(Producer, for_producers(settings), hearing)
     producer.produce(topic, value, key=requested_by.encode(), on_delivery=on_delivery)
-    deadline = time.monotonic() + _TIMEOUT_SECONDS + 5
-    while producer.flush(_POLL_SECONDS) and time.monotonic() < deadline:
+    deadline = Deadline(_TIMEOUT_SECONDS + 5)
+    while producer.flush(_POLL_SECONDS) and not deadline.has_passed:
         hearing.raise_trouble()
     if not delivered:
         raise _not_sent(topic, failed[0] if failed else None, hearing)

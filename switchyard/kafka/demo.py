@@ -15,6 +15,7 @@ from itertools import count, islice
 
 from confluent_kafka import KafkaError, Producer
 
+from switchyard.deadline import Deadline
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import for_producers
 from switchyard.kafka.clients import Hearing, open_client
@@ -175,11 +176,12 @@ def produce_demo(
 ) -> int:
     """Sends `rate` records a second until the time is over (None: until stopped); returns how many."""
     producer = DemoProducer(properties, users_topic, accounts_topic, seed)
-    began = told = time.monotonic()
+    began, next_report = time.monotonic(), Deadline(_TELL_SECONDS)
     while seconds is None or time.monotonic() - began < seconds:
         due = int((time.monotonic() - began) * rate) - producer.sent
         producer.send(max(0, due))
-        told = _tell_now_and_then(tell, producer.sent, began, told)
+        if next_report.restart_if_passed(_TELL_SECONDS):
+            tell(producer.sent, time.monotonic() - began)
         time.sleep(min(0.05, 1 / rate))
     producer.flush()
     return producer.sent
@@ -196,18 +198,10 @@ def produce_records(
 ) -> int:
     """Sends so many records as fast as the broker takes them: what the demo makes in hours, within seconds."""
     producer = DemoProducer(properties, users_topic, accounts_topic, seed)
-    began = told = time.monotonic()
+    began, next_report = time.monotonic(), Deadline(_TELL_SECONDS)
     while producer.sent < records:
         producer.send(min(PIECE, records - producer.sent))
-        told = _tell_now_and_then(tell, producer.sent, began, told)
+        if next_report.restart_if_passed(_TELL_SECONDS):
+            tell(producer.sent, time.monotonic() - began)
     producer.flush()
     return producer.sent
-
-
-def _tell_now_and_then(tell: Tell, sent: int, began: float, told: float) -> float:
-    """Reports the progress when the last report is old; returns when it last did."""
-    now = time.monotonic()
-    if now - told <= _TELL_SECONDS:
-        return told
-    tell(sent, now - began)
-    return now

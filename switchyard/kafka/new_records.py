@@ -6,11 +6,11 @@ Partitions are assigned by hand: a group would stay deaf for its session timeout
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from switchyard.deadline import Deadline
 from switchyard.kafka.clients import Hearing, diagnose, open_client
 
 COMPLAIN_SECONDS = 60.0
@@ -24,12 +24,11 @@ class Complaints(Hearing):
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         super().__init__(properties)
-        self._silent_until = 0.0
+        self._next_complaint = Deadline(0)
 
     def __call__(self, error: KafkaError) -> None:
         super().__call__(error)
-        if time.monotonic() >= self._silent_until:
-            self._silent_until = time.monotonic() + COMPLAIN_SECONDS
+        if self._next_complaint.restart_if_passed(COMPLAIN_SECONDS):
             log.warning("Kafka: %s", diagnose(error.code(), error.str()) or self.hide(error.str()))
 
 

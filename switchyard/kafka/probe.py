@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from switchyard.deadline import Deadline
 from switchyard.kafka.clients import Hearing, explain, open_client
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.topics import ask, base_properties, is_about_group
@@ -72,14 +72,14 @@ def _read(consumer: Consumer, gap: Gap) -> list[tuple[int, bool]]:
     """The records in a gap, as offset and whether it is a tombstone."""
     found: list[tuple[int, bool]] = []
     consumer.assign([TopicPartition(gap.topic, gap.partition, gap.first)])
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = Deadline(_TIMEOUT_SECONDS)
     while True:
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
-            if time.monotonic() > deadline:
+            if deadline.has_passed:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             continue
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        deadline.restart(_TIMEOUT_SECONDS)
         error, offset = message.error(), message.offset() or 0
         if error is not None and is_about_group(error):
             continue

@@ -12,15 +12,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
+from switchyard.deadline import Deadline
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client_settings import for_producers
 from switchyard.kafka.clients import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
 from switchyard.kafka.groups import name_group
-from switchyard.validation import check_topic_name, parse_moment
+from switchyard.kafka.input_checks import check_topic_name, parse_moment
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
+_METADATA_POLL_SECONDS = 0.05
 _NOT_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -55,15 +56,14 @@ def _wait_until_shown(admin: AdminClient, hearing: Hearing, names: Sequence[str]
 
     Not for ever: whoever may create a topic need not be allowed to see it.
     """
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while names and time.monotonic() < deadline:
+    deadline = Deadline(TIMEOUT_SECONDS)
+    for _ in deadline.polls(_METADATA_POLL_SECONDS) if names else ():
         try:
-            shown = list_topics(admin, hearing)
+            shown = list_topics(admin, hearing, deadline=deadline)
         except KafkaException as error:
             raise explain(error, "cannot ask the broker for its topics", hearing) from None
         if all(name in shown and _count_led(shown[name]) >= partitions for name in names):
             return
-        time.sleep(_LOOK_SECONDS)
 
 
 def _count_led(topic: TopicMetadata) -> int:
@@ -166,10 +166,10 @@ class TopicReader:
     def require_readable(self, topic: str) -> None:
         """Reads from the topic once: where a client may only describe it, its bounds are shown all the same."""
         partition = self.partitions(topic)[0]
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = Deadline(TIMEOUT_SECONDS)
         self._consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
         try:
-            while time.monotonic() < deadline:
+            while not deadline.has_passed:
                 message = self._consumer.poll(_POLL_SECONDS)
                 if message is None:
                     continue
@@ -193,14 +193,14 @@ def is_about_group(error: KafkaError) -> bool:
     return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def ask(question: Callable[[], T]) -> T:
+def ask(question: Callable[[], T], deadline: Deadline | None = None) -> T:
     """Asks again while a leader or a coordinator is being chosen, as right after a topic or a broker was made."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = deadline or Deadline(TIMEOUT_SECONDS)
     while True:
         try:
             return question()
         except KafkaException as error:
-            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+            if error.args[0].code() not in _NOT_YET or deadline.has_passed:
                 raise
         time.sleep(0.1)
 

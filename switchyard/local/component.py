@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from switchyard.deadline import Deadline
 from switchyard.drivers import processes
 from switchyard.local.broker import Broker
 
@@ -31,7 +32,7 @@ class Component:
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._started_at = 0.0
-        self._restart_at: float | None = None
+        self._restart_at: Deadline | None = None
 
     @property
     def pid(self) -> int | None:
@@ -62,7 +63,7 @@ class Component:
             return None
         if self._restart_at is None:
             return self._note_death(self._process.returncode)
-        if time.monotonic() < self._restart_at:
+        if not self._restart_at.has_passed:
             return None
         processes.end_sessions([self._process.pid], 5)
         self.restarts += 1
@@ -83,7 +84,7 @@ class Component:
         steady = time.monotonic() - self._started_at > STEADY_SECONDS
         self._failures = 1 if steady else self._failures + 1
         pause = pause_seconds(self._failures)
-        self._restart_at = time.monotonic() + pause
+        self._restart_at = Deadline(pause)
         return f"{self.name} ended with code {code}; restarting in {pause:g} s. Its log: {self.log}"
 
 
@@ -114,7 +115,7 @@ class BrokerComponent(Component):
             return None
         if self._restart_at is None:
             return self._note_death(None)
-        if time.monotonic() < self._restart_at:
+        if not self._restart_at.has_passed:
             return None
         self.restarts += 1
         self.start()

@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import threading
-import time
 from datetime import UTC, datetime
 from types import FrameType
 from typing import IO
 
+from switchyard.deadline import Deadline
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import ComponentState, State, lock_file, read_state, write_state
 from switchyard.errors import SwitchyardError
@@ -48,7 +48,7 @@ class Supervisor:
         self._api = AirflowApi.of(settings)
         self._first_generation = FirstGeneration(settings, self._api, datetime.now(UTC))
         self._has_demo = demo
-        self._deadline = time.monotonic() + READY_SECONDS
+        self._deadline = Deadline(READY_SECONDS)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -104,7 +104,7 @@ class Supervisor:
         if generation is not None:
             self._state.message = f"generation {generation} is active"
             self._tell("ready")
-        elif time.monotonic() > self._deadline:
+        elif self._deadline.has_passed:
             logs = self._settings.workspace.process_logs
             raise SwitchyardError(f"no generation was ready within {READY_SECONDS:g} s: see the logs in {logs}.")
 

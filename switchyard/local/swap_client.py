@@ -25,7 +25,7 @@ from switchyard.swap.reconcile import Run, retire_now
 from switchyard.swap.state_machine import FINISHED, ROLLBACK_PREFIX, Ledger, is_overdue
 
 BACKFILL_DAG = "switchyard_backfill"
-LOOK_SECONDS = 0.25
+HISTORY_POLL_SECONDS = 0.25
 PATIENCE_SECONDS = 90.0
 """The control DAG looks each minute even if the watcher of the control topic is broken."""
 
@@ -128,7 +128,7 @@ def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyar
         if entries and not deadline_told and _is_overdue(ledger, swap_id):
             deadline_told = True
             tell("its deadline is over; it is settled within a minute")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(HISTORY_POLL_SECONDS)
 
 
 def _is_overdue(ledger: Ledger, swap_id: str) -> bool:

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from switchyard.deadline import Deadline
 from switchyard.drivers import class_archive, jars, processes
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
@@ -89,13 +89,12 @@ def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:
 
 
 def _wait_until_active(settings: Settings, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + MOST_SECONDS
-    while read_status(settings.layout) is None:
+    for _ in Deadline(MOST_SECONDS).polls(0.5):
+        if read_status(settings.layout) is not None:
+            return
         if process.poll() is not None:
             raise SwitchyardError(f"the driver ended with exit code {process.returncode} before it was active.")
-        if time.monotonic() > deadline:
-            raise SwitchyardError(f"the driver was not active within {MOST_SECONDS:g} s.")
-        time.sleep(0.5)
+    raise SwitchyardError(f"the driver was not active within {MOST_SECONDS:g} s.")
 
 
 def main() -> int:

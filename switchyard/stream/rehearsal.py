@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from switchyard.deadline import Deadline
 from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import to_java
@@ -187,9 +188,9 @@ def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, s
     """Streams to the end that the spec names, and shows life after each batch."""
     seen = runner.progress.position
     place = to_hadoop(settings.layout.checkpoint(runner.spec.generation))
-    deadline = time.monotonic() + MOST_REHEARSAL_SECONDS
+    deadline = Deadline(MOST_REHEARSAL_SECONDS)
     query = writer.foreachBatch(runner).option("checkpointLocation", place).start()
-    while query.isActive and time.monotonic() < deadline and not _is_done(runner):
+    while query.isActive and not deadline.has_passed and not _is_done(runner):
         if runner.progress.position != seen:
             seen = runner.progress.position
             show_life()

@@ -8,6 +8,7 @@ import time
 
 from pyspark.sql import DataFrame
 
+from switchyard.deadline import Deadline
 from switchyard.errors import FencedError, LostRaceError, SwitchyardError, UnwritableError
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Offsets, count_records
@@ -56,7 +57,7 @@ class BatchRunner:
         self.fenced: FencedError | None = None
         self.failure: str | None = None
         self._forgetting: threading.Thread | None = None
-        self._logged_at = 0.0
+        self._next_log_line = Deadline(0)
         self._small_batch_records = settings.small_batch_records
         self._most_rows = settings.most_batch_rows
         self._merged_bytes = most_merged_bytes(settings)
@@ -102,8 +103,7 @@ class BatchRunner:
         self.progress.report_batch(Position(batch_id, end, self.sink.versions()), start, counts, seconds)
         if batch_id % FAN_IN == 0:
             self._merge_small_files()
-        if time.monotonic() - self._logged_at > LOG_SECONDS:
-            self._logged_at = time.monotonic()
+        if self._next_log_line.restart_if_passed(LOG_SECONDS):
             log.info("batch %s: %s records in %.1f s", batch_id, counts.input_rows, seconds)
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:

@@ -13,6 +13,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
+from switchyard.deadline import Deadline
 from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer, Order, Patience, Waiting, choose_patience
 from switchyard.kafka.security import TOKEN_URL
@@ -23,7 +24,7 @@ from switchyard.stream.rehearsal import rehearse
 from switchyard.stream.session import start_session
 from switchyard.stream.watch_loop import PID_FILE_SECONDS
 
-LOOK_SECONDS = 0.05
+ORDER_POLL_SECONDS = 0.05
 PROOF_SECONDS = 10.0
 log = logging.getLogger("switchyard.driver")
 
@@ -61,25 +62,23 @@ def _wait_for_order(
 
 
 def _wait(spark: SparkSession, hand_off: HandOff, stop: threading.Event) -> Order | None:
-    shown = proven = time.monotonic()
+    next_pulse, next_proof = Deadline(PID_FILE_SECONDS), Deadline(PROOF_SECONDS)
     while True:
         if order := hand_off.accept():
             return order
         claimed_seconds = hand_off.claimed_seconds
-        now = time.monotonic()
-        is_looking = now - shown > PID_FILE_SECONDS
-        patience = choose_patience(Waiting(stop.is_set(), is_looking and hand_off.is_left(), claimed_seconds))
+        is_pulse_due = next_pulse.restart_if_passed(PID_FILE_SECONDS)
+        patience = choose_patience(Waiting(stop.is_set(), is_pulse_due and hand_off.is_left(), claimed_seconds))
         if patience is not Patience.WAIT:
             log.info("the spare driver ends: %s", patience)
             return None
-        if is_looking:
+        if is_pulse_due:
             hand_off.pulse.touch()
-            shown = now
-        if now - proven > PROOF_SECONDS and claimed_seconds is None:
+        if next_proof.has_passed and claimed_seconds is None:
             # One whose JVM or executors are gone must not be taken.
             spark.range(1).collect()
-            proven = time.monotonic()
-        time.sleep(LOOK_SECONDS)
+            next_proof.restart(PROOF_SECONDS)
+        time.sleep(ORDER_POLL_SECONDS)
 
 
 def _collect_garbage(spark: SparkSession) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from datetime import UTC, datetime
 
+from switchyard.deadline import Deadline
 from switchyard.errors import FencedError, SwitchyardError
 from switchyard.kafka.topics import TopicReader
 from switchyard.stream.attempt import Attempt, End
@@ -26,7 +27,7 @@ RESTING_HISTORY_SECONDS = 1.0
 STOP_SECONDS = 0.5
 PENDING_STOP_SECONDS = 0.05
 """How often the driver sees whether it is to stop; while it is pending, also whether a batch has ended"""
-LAG_SECONDS = 2.0
+BROKER_SECONDS = 2.0
 PID_FILE_SECONDS = 2.0
 
 
@@ -41,7 +42,7 @@ class WatchLoop:
         self._since = _now()
         self._is_resting = False
         self._is_on_probation = False
-        self._due: dict[str, float] = {}
+        self._broker_due, self._pid_file_due, self._history_due = Deadline(0), Deadline(0), Deadline(0)
         self._clock = JumpWatch()
         self._broker = BrokerWatch(attempt, self._runner, reader)
         self._stall = StallWatch(running.spark, self._runner)
@@ -61,8 +62,8 @@ class WatchLoop:
         if self._promotion.wait_for_verdict(HISTORY_SECONDS):
             return self._stop.is_set()
         every = PENDING_STOP_SECONDS if self._runner.is_pending else STOP_SECONDS
-        deadline = time.monotonic() + HISTORY_SECONDS
-        while self._runner.batch_seen.is_set() and time.monotonic() < deadline:
+        deadline = Deadline(HISTORY_SECONDS)
+        while self._runner.batch_seen.is_set() and not deadline.has_passed:
             if self._stop.wait(every):
                 return True
             self._promotion.read_topics_early()
@@ -73,29 +74,22 @@ class WatchLoop:
             return end_fenced(self._attempt, self._runner.fenced)
         if reason := self._running.find_failure():
             raise SwitchyardError(f"the stream has stopped: {reason}")
-        if self._is_due("lag", LAG_SECONDS):
+        if self._broker_due.restart_if_passed(BROKER_SECONDS):
             self._broker.ask_ends()
             self._stall.check(self._attempt)
         try:
             self._heartbeat.report_if_due(self._is_on_probation)
         except FencedError as error:
             return end_fenced(self._attempt, error)
-        if self._is_due("pid file", PID_FILE_SECONDS):
+        if self._pid_file_due.restart_if_passed(PID_FILE_SECONDS):
             self._heartbeat.touch_pid_file()
         every = RESTING_HISTORY_SECONDS if self._is_resting else HISTORY_SECONDS
-        if self._runner.batch_seen.is_set() and not self._is_due("history", every):
+        if self._runner.batch_seen.is_set() and not self._history_due.restart_if_passed(every):
             return None
         end = self._follow_history()
         if not self._promotion.is_comparing or not self._runner.is_pending:
             self._runner.batch_seen.set()
         return end
-
-    def _is_due(self, what: str, every_seconds: float) -> bool:
-        now = time.monotonic()
-        if now < self._due.get(what, 0.0):
-            return False
-        self._due[what] = now + every_seconds
-        return True
 
     def _follow_history(self) -> End | None:
         """Do what is due for this generation, from its flip to its retirement, and what is due for all."""

@@ -32,7 +32,7 @@ from switchyard.tables.removal import delete_uncommitted
 from switchyard.tables.stable_names import newest_rows
 from switchyard.wording import shorten
 
-LOOK_SECONDS = 0.25
+FLIP_POLL_SECONDS = 0.25
 RECENT_LINES = 1_000
 JOB_LOG_HINT = "the log of the task `build` has the details"
 
@@ -145,7 +145,7 @@ class BackfillHandler(CommandHandler):
     def wait_for_flip(self, answer: Answer) -> Answer:
         """The last flip may be so fresh that this one has to wait; it does not wait past its deadline."""
         while answer.outcome is None and answer.request is not None:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(FLIP_POLL_SECONDS)
             answer = self._accepted(answer.request)
         return answer
 

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from switchyard.errors import InputError
+from switchyard.kafka.input_checks import check_topic_name, parse_moment
 from switchyard.layout import JOIN_TYPES
 from switchyard.policies import Policy, Target
 from switchyard.swap.state_machine import (
@@ -22,7 +23,6 @@ from switchyard.swap.state_machine import (
     ROLLBACK_PREFIX,
     UNDO_PREFIX,
 )
-from switchyard.validation import check_topic_name, parse_moment
 from switchyard.wording import shorten
 
 MOST_BYTES = 64 * 1024

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from switchyard.errors import InputError
+from switchyard.kafka.input_checks import parse_moment
 from switchyard.offsets import Offsets
 from switchyard.policies import Target
-from switchyard.validation import parse_moment
 from switchyard.wording import shorten
 
 Bounds = Mapping[str, tuple[Mapping[int, int], Mapping[int, int]]]

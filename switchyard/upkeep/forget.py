@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from switchyard.deadline import Deadline
 from switchyard.errors import FencedError, InputError
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
@@ -34,7 +35,7 @@ from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 
-LOOK_SECONDS = 0.5
+PROGRESS_POLL_SECONDS = 0.5
 TELL_SECONDS = 5.0
 MOST_CHARACTERS = 10_000
 MOST_CHANGES = 3
@@ -116,15 +117,14 @@ def check_user_id(user_id: str) -> str:
 def find_rows(layout: Layout, user_id: str, tell: Tell) -> dict[str, Counter[int]]:
     """How many rows of a person each big table holds now, by generation. Reads one column of every file."""
     found: dict[str, Counter[int]] = {name: Counter() for name in BIG_TABLES}
-    told = time.monotonic()
+    next_report = Deadline(TELL_SECONDS)
     for name in BIG_TABLES:
         if not store.has_table(layout, name):
             continue
         folder, live = Folder.at(layout.table(name)), list_files(store.open_table(layout, name))
         for number, (path, generation) in enumerate(live):
             found[name][generation] += _count_in_file(folder, path, name, user_id)
-            if time.monotonic() - told > TELL_SECONDS:
-                told = time.monotonic()
+            if next_report.restart_if_passed(TELL_SECONDS):
                 tell(f"{name}: {number + 1} of {len(live)} files looked at")
     return {name: +rows for name, rows in found.items()}
 
@@ -212,7 +212,7 @@ def forget_in_ended(layout: Layout, generation: int) -> str:
 
 def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) -> str:
     """Until readers of a running generation see it without the person; not longer than its driver is silent."""
-    began, told = datetime.now(UTC), time.monotonic()
+    began, next_report = datetime.now(UTC), Deadline(TELL_SECONDS)
     patience = timedelta(seconds=settings.stale_seconds + settings.heartbeat_seconds)
     while True:
         progress = newest_progress(settings.layout, generation)
@@ -221,10 +221,9 @@ def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) 
         seen = max(began, progress.at) if progress else began
         if datetime.now(UTC) - seen > patience:
             return SILENT
-        if time.monotonic() - told > TELL_SECONDS:
-            told = time.monotonic()
+        if next_report.restart_if_passed(TELL_SECONDS):
             tell(f"generation {generation}: waiting for its driver")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(PROGRESS_POLL_SECONDS)
 
 
 def mark_at(layout: Layout, progress: Progress) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import format_sse_event
 
+from switchyard.deadline import Deadline
 from switchyard.errors import SwitchyardError
 from switchyard.health.read_model import Sight
 from switchyard.stream.failures import explain_failure
@@ -30,16 +30,16 @@ async def stream_changes(
 ) -> AsyncIterator[bytes]:
     position: Position = start if start is not None else await run_in_threadpool(sight.changes.now)
     yield format_event("status", await _status(sight), position, retry=1000)
-    until, beat = time.monotonic() + life_seconds, time.monotonic()
-    while time.monotonic() < until and not _is_ending():
+    end, beat = Deadline(life_seconds), Deadline(BEAT_SECONDS)
+    while not end.has_passed and not _is_ending():
         try:
             events, position = await run_in_threadpool(sight.changes.after, position, names)
         except (SwitchyardError, OSError) as error:
             # The tables are away; the reader of the stream stays and sees them come back.
             events = [Event("trouble", {"detail": explain_failure(error, "the tables cannot be read")})]
             await asyncio.sleep(1)
-        if events or time.monotonic() - beat >= BEAT_SECONDS:
-            beat = time.monotonic()
+        if events or beat.has_passed:
+            beat.restart(BEAT_SECONDS)
             for event in events:
                 yield format_event(event.kind, _mask(event.data, viewer))
             # Only the last event carries the position: a reader that is cut off before it gets all of them again.

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchyard.errors import InputError
+from switchyard.kafka.input_checks import parse_moment
 from switchyard.policies import Policy, Target
 from switchyard.swap.control import (
     MOST_BYTES,
@@ -25,7 +26,6 @@ from switchyard.swap.control import (
     parse_message,
     read_id,
 )
-from switchyard.validation import parse_moment
 
 ACTIVE = Target("users", "accounts", "left")
 OTHER = Target("users-2", "accounts", "inner")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from switchyard.errors import InputError
 from switchyard.kafka.client_settings import client_properties, for_producers, read_properties, write_properties
-from switchyard.validation import check_topic_name, parse_moment
+from switchyard.kafka.input_checks import check_topic_name, parse_moment
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 

@@ -92,7 +92,7 @@ def test_a_wall_clock_that_jumps_is_a_touch_like_any_other(path: Path) -> None:
 
 
 def test_whoever_lost_its_pulse_is_ended_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "PULSE_POLL_SECONDS", 0.01)
     ended, told = threading.Event(), []
 
     def end(silence: float) -> None:
