@@ -138,6 +138,8 @@ def _check_oidc(properties: Mapping[str, str]) -> None:
     extensions = properties.get(EXTENSIONS, "")
     if extensions and not _EXTENSIONS.fullmatch(extensions):
         raise _wrong(EXTENSIONS, "must be name=value pairs with commas between, the names of letters only")
+    if any(pair.startswith("auth=") for pair in extensions.split(",")):
+        raise _wrong(EXTENSIONS, "may not have one named auth: Kafka keeps that name for the token")
 
 
 def _require(properties: Mapping[str, str], names: Iterable[str], mechanism: str) -> None:

@@ -188,13 +188,18 @@ def _https_name(option: str, options: Mapping[str, str]) -> str | None:
 def _take_extensions(known: dict[str, str]) -> None:
     """`extensions.<name>` for each of them becomes one list, as librdkafka wants it."""
     pairs = [known[EXTENSIONS]] if known.get(EXTENSIONS) else []
+    listed = {pair.partition("=")[0]: pair for pair in known.get(EXTENSIONS, "").split(",")}
     for name in sorted(name for name in known if name.startswith(f"{EXTENSIONS}.")):
         key, value = name.removeprefix(f"{EXTENSIONS}."), known.pop(name).strip()
         if not _EXTENSION.fullmatch(key):
             raise wrong(name, "must end with a name of letters only")
         if not _EXTENSION_VALUE.fullmatch(value):
             raise wrong(name, "must have a value of ASCII characters without a comma")
-        pairs.append(f"{key}={value}")
+        pair = f"{key}={value}"
+        if listed.get(key, pair) != pair:
+            raise wrong(name, f"and {EXTENSIONS} say different things: keep one")
+        if key not in listed:
+            pairs.append(pair)
     if pairs:
         known[EXTENSIONS] = ",".join(pairs)
 

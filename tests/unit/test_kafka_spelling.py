@@ -104,6 +104,7 @@ TOKEN = {
         (OIDC.replace("HTTPS", "https").replace("\n", "\r\n"), TOKEN),
         (OIDC.replace("oauthbearer.client.", "oauthbearer.client.credentials.client."), TOKEN),
         (f"{PLAIN}key.deserializer=a.b.C\nvalue.serializer : a.b.D\n", LOGIN | {"sasl.mechanisms": "PLAIN"}),
+        (f"{OIDC}sasl.oauthbearer.extensions=identityPoolId=pool-2,logicalCluster=lkc-1\n", TOKEN),
         (PLAIN.replace("sasl.mechanism=PLAIN\n", ""), LOGIN | {"sasl.mechanisms": "PLAIN"}),
     ],
 )
@@ -224,6 +225,12 @@ EXTENSION = "sasl.oauthbearer.extensions"
         (TOKEN | {f"{EXTENSION}.log-id": CANARY}, f"{EXTENSION}.log-id", "must end with a name of letters only"),
         (TOKEN | {f"{EXTENSION}.pool": f"{CANARY},x"}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
         (TOKEN | {f"{EXTENSION}.pool": f"{CANARY}\x01"}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
+        (TOKEN | {f"{EXTENSION}.auth": CANARY}, EXTENSION, "may not have one named auth"),
+        (
+            TOKEN | {f"{EXTENSION}.logicalCluster": CANARY},
+            f"{EXTENSION}.logicalCluster",
+            f"and {EXTENSION} say different things: keep one",
+        ),
         (TOKEN | {f"{EXTENSION}.pool": ""}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
         (
             TOKEN | {"sasl.login.callback.handler.class": CANARY},
