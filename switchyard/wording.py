@@ -1,7 +1,8 @@
 """What people read in logs, the history and reasons: short, and without values of records.
 
 Our own sentences hold no values. The text of other libraries may quote what they could not read, so whatever stands in
-quotes there is cut out. E-mail addresses are masked in everything.
+quotes there is cut out. E-mail addresses are masked in everything. All masking is here; who is shown what is decided
+where it is shown.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import logging
 import re
 import traceback
+from collections.abc import Iterable
 from datetime import timedelta
 
 from switchyard.errors import SwitchyardError
 
 _EMAIL = re.compile(r"[^\s@\"'<>()\[\]{},;:=|]+@[^\s@\"'<>()\[\]{},;:=|]+")
+_PART_OF_EMAIL = re.compile(r"[^\s@\"'<>,;:(){}\[\]\\]*")
+# In JSON an @ may be written like this.
+_ESCAPED_AT = re.compile(r"\\u0040", re.IGNORECASE)
 # A quote inside a word, as in don't, is none.
 _QUOTE = re.compile(r"(?<!\w)['\"]|['\"](?!\w)")
 # From the first quote of a line to the last, as a value may hold quotes itself.
@@ -34,6 +39,30 @@ def shorten(text: str) -> str:
 
 def mask_emails(text: str) -> str:
     return _EMAIL.sub("(e-mail)", text)
+
+
+def shorten_emails(text: str) -> str:
+    """`ada.turing@example.org` becomes `a…@…`: enough to see that there is one.
+
+    Split at each @ instead of matched, as values are long: takes time in line with the length.
+    """
+    first, *others = _ESCAPED_AT.sub("@", text).split("@")
+    parts = [first, *("…" + _PART_OF_EMAIL.sub("", part, count=1) for part in others)]
+    return "@".join([*map(_shorten_end, parts[:-1]), parts[-1]])
+
+
+def _shorten_end(text: str) -> str:
+    found = _PART_OF_EMAIL.match(text[::-1])
+    kept = text[: len(text) - (found.end() if found else 0)]
+    return kept + text[len(kept) : len(kept) + 1].replace("…", "") + "…"
+
+
+def hide_values(text: str, values: Iterable[object], is_whole: bool = False) -> str:
+    """`is_whole`: only where the value is no part of a longer word, as a setting may be as short as `1`."""
+    pattern = r"(?<![\w.]){}(?![\w.])" if is_whole else "{}"
+    for value in sorted({str(value) for value in values} - {""}, key=len, reverse=True):
+        text = re.sub(pattern.format(re.escape(value)), "***", text)
+    return text
 
 
 def clean_foreign_text(text: str) -> str:

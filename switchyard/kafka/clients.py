@@ -18,8 +18,9 @@ from confluent_kafka.admin import AdminClient
 
 from switchyard.deadline import Deadline
 from switchyard.errors import AccessError, InputError, SwitchyardError
-from switchyard.kafka.security import OAUTHBEARER, hide_secrets
+from switchyard.kafka.security import OAUTHBEARER, secret_values
 from switchyard.kafka.setting_names import for_librdkafka
+from switchyard.wording import hide_values
 
 T = TypeVar("T")
 quiet = logging.getLogger("switchyard.kafka.client_settings")
@@ -106,7 +107,7 @@ class Hearing:
             raise AccessError(self._look_closer(text) if sentence == UNTRUSTED else sentence)
 
     def hide(self, text: str) -> str:
-        return hide_secrets(text, self._properties)
+        return hide_values(text, secret_values(self._properties))
 
     def _look_closer(self, text: str) -> str:
         """librdkafka does not say what is wrong with a certificate; a handshake of our own does."""
@@ -149,9 +150,8 @@ def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:
         return f"the Kafka setting {unknown[1]} is unknown: remove it, or check how it is spelled"
     if refused := _REFUSED_VALUE.search(text):
         return f"the Kafka setting {refused[1]} has a value that it cannot have"
-    for value in sorted({str(value) for value in settings.values()} - {""}, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w.]){re.escape(value)}(?![\w.])", "***", text)
-    return f"the Kafka settings are refused: {text.strip().removesuffix('.')}"
+    hidden = hide_values(text, settings.values(), is_whole=True)
+    return f"the Kafka settings are refused: {hidden.strip().removesuffix('.')}"
 
 
 def list_topics(

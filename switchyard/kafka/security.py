@@ -74,12 +74,6 @@ def secret_values(properties: Mapping[str, str]) -> list[str]:
     return [properties[name] for name in SECRETS if properties.get(name)]
 
 
-def hide_secrets(text: str, properties: Mapping[str, str]) -> str:
-    for secret in secret_values(properties):
-        text = text.replace(secret, "***")
-    return text
-
-
 def check_security(properties: Mapping[str, str]) -> None:
     """Refuses in one sentence what would not work, or would not be secure, in one of the two clients."""
     protocol = properties.get("security.protocol", "PLAINTEXT")

@@ -1,13 +1,20 @@
-"""Who looks, and what they may do. Where a login comes from is decided elsewhere and handed in."""
+"""Who looks, what they may do and what they are shown. Where a login comes from is decided elsewhere and handed in."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
+
+from switchyard.tables.long_text import MOST_CHARACTERS, is_cut
+from switchyard.wording import shorten_emails
+
+HIDDEN = "(hidden)"
+_PART_OF_AT = re.compile(r"\\(?:u(?:0(?:04?)?)?)?$")
 
 
 @dataclass(frozen=True)
@@ -38,3 +45,19 @@ def comes_from_here(fetch_site: str | None, origin: str | None, headers: Any) ->
         return urlsplit(origin).netloc == str(headers.get("host"))
     # No browser: then a token says on purpose who asks, as no cookie does.
     return str(headers.get("authorization", "")).lower().startswith("bearer ")
+
+
+def mask_row(row: dict[str, Any]) -> dict[str, Any]:
+    masked = {name: _mask(value) if isinstance(value, str) else value for name, value in row.items()}
+    if "UTF-8" in str(row.get("reason")):
+        # Kept as base64, in which nobody sees an address, but anybody can read it.
+        masked["value"] = HIDDEN
+    return masked
+
+
+def _mask(text: str) -> str:
+    if not is_cut(text):
+        return shorten_emails(text)
+    # An address may stand where it was cut, without its @.
+    start, end = _PART_OF_AT.sub("", text[:MOST_CHARACTERS]), text[MOST_CHARACTERS:]
+    return shorten_emails(f"{start}@").removesuffix("…@…") + end

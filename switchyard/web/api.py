@@ -26,9 +26,8 @@ from switchyard.tables.queries import MOST_FILTERS, MOST_ROWS, MOST_TEXT, WINDOW
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import ACTIVE_NAMES, WHOLE_NAMES, resolve_name
 from switchyard.web import documents
-from switchyard.web.access import Access, Viewer, refuse_cross_site
+from switchyard.web.access import Access, Viewer, mask_row, refuse_cross_site
 from switchyard.web.documents import dump
-from switchyard.web.masking import mask_row
 from switchyard.web.streaming import stream_changes
 
 STATIC = Path(__file__).with_name("static")

@@ -15,9 +15,8 @@ from switchyard.errors import SwitchyardError
 from switchyard.health.read_model import Sight
 from switchyard.stream.failures import explain_failure
 from switchyard.tables.changes import Event, Position, format_position
-from switchyard.web.access import Viewer
+from switchyard.web.access import Viewer, mask_row
 from switchyard.web.documents import dump
-from switchyard.web.masking import mask_row
 
 TICK_SECONDS = 0.2
 BEAT_SECONDS = 5.0

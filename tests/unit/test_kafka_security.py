@@ -16,7 +16,8 @@ from switchyard.errors import InputError
 from switchyard.kafka import clients
 from switchyard.kafka.client_settings import client_properties, to_java
 from switchyard.kafka.clients import diagnose, explain
-from switchyard.kafka.security import SECRETS, hide_secrets, secret_values
+from switchyard.kafka.security import SECRETS, secret_values
+from switchyard.wording import hide_values
 
 CANARY = "hunter2"
 BROKER = {"bootstrap.servers": "b:9093"}
@@ -231,7 +232,7 @@ def test_files_that_spark_could_not_use_are_named_before_it_starts(tmp_path: Pat
 def test_a_secret_is_hidden_in_any_text(secret: str, before: str, name: str) -> None:
     properties = {name: secret}
     assert secret_values(properties) == [secret]
-    shown = hide_secrets(f"{before}{secret}", properties)
+    shown = hide_values(f"{before}{secret}", secret_values(properties))
     assert shown == f"{before}{secret}".replace(secret, "***")
 
 
