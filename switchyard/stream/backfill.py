@@ -32,7 +32,7 @@ from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
 from switchyard.stream.job_progress import JobProgress
-from switchyard.stream.pid_file import announced
+from switchyard.stream.pid_file import stoppable
 from switchyard.stream.query import read_range
 from switchyard.swap import state_machine, transitions
 from switchyard.swap.backfills import JOB_LOG_HINT, settle_snapshot, tell_of_failure
@@ -71,7 +71,7 @@ def run_backfill(
         raise InputError(f"nobody has ordered a backfill into generation {spec.generation}")
     if (outcome := history.ledger().outcomes.get(snapshot.swapId)) is not None:
         return outcome
-    with announced(settings, spec.generation, _end_now):
+    with stoppable(settings, spec.generation, _end_now):
         attempt = claim_attempt(settings.layout, spec.generation)
         if not transitions.note(history, snapshot.entry(Event.STARTING, f"attempt {attempt}")):
             text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"

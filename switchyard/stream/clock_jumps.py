@@ -1,4 +1,4 @@
-"""Notices that the wall clock was put forward or back: times from before say nothing about silence then."""
+"""Detects jumps of the wall clock. After one, times from before must not be read as silence."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 MOST_DRIFT = timedelta(seconds=2)
 
 
-class JumpWatch:
-    """Compares the wall clock with one that only goes forward."""
+class ClockJumps:
+    """Compares the wall clock with the monotonic clock."""
 
     def __init__(self) -> None:
         self._last: tuple[datetime, float] | None = None
 
     def find_jump(self, wall: datetime, monotonic: float) -> timedelta | None:
-        """How far the clock has jumped since the last look; None when it has not."""
+        """Return how far the wall clock has jumped since the last call; None when it has not."""
         last, self._last = self._last, (wall, monotonic)
         if last is None:
             return None

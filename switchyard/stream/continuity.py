@@ -1,6 +1,6 @@
-"""Whether an attempt may go on where the one before it stopped. To begin somewhere else would lose records silently.
+"""Checks that an attempt can go on where the one before it stopped: starting elsewhere would lose records silently.
 
-Asked before a session is started: what cannot go on says so within seconds.
+Runs before the Spark session starts, so that an attempt which cannot go on fails within seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("switchyard.driver")
 
 
 def check_continuity(layout: Layout, spec: GenerationSpec, reader: TopicReader) -> None:
-    """Raises when the checkpoint is not the one that the tables were written with, or Kafka has not what comes next."""
+    """Raise when the checkpoint does not belong to the tables, or Kafka no longer has the next records."""
     last = newest_progress(layout, spec.generation)
     done = from_json(last.endOffsets) if last and last.endOffsets else None
     check_checkpoint(layout, spec, last.batchId if last and done else None, done)
@@ -34,7 +34,11 @@ def check_continuity(layout: Layout, spec: GenerationSpec, reader: TopicReader) 
 
 
 def check_checkpoint(layout: Layout, spec: GenerationSpec, batch_id: int | None, done: Offsets | None) -> None:
-    """The tables know batches by their number: with another checkpoint the same number means other records."""
+    """Raise unless the checkpoint ends the newest batch where the tables do.
+
+    The tables know batches by number only: with another checkpoint, the same number would mean other records, and the
+    replay of a committed batch would be skipped as done.
+    """
     written = [store.open_table(layout, name).transaction_version(batch_app_id(spec.generation)) for name in BIG_TABLES]
     newest = max([number for number in [*written, batch_id] if number is not None], default=None)
     if newest is None:
@@ -49,7 +53,7 @@ def check_checkpoint(layout: Layout, spec: GenerationSpec, batch_id: int | None,
 
 
 def check_topics(spec: GenerationSpec, reader: TopicReader) -> None:
-    """A topic that was created anew has other records at the same offsets."""
+    """Raise when a topic was deleted and created again: it has other records at the same offsets."""
     for topic, topic_id in spec.topicIds.items():
         if reader.topic_id(topic) != topic_id:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Why a stream has stopped, in one sentence for `logs`: never a value of a row, which an error's own text may quote."""
+"""Explains in one sentence why a stream has stopped, without the values of rows that an error may quote."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ DETAILS = "the log of the task `stream` has the details"
 
 
 def explain_failure(error: BaseException, details: str = DETAILS) -> str:
-    """One sentence for people: our own errors as they are, known causes in plain words, others without their stack.
+    """Return our own errors as they are, known causes in plain words, others without their stack.
 
     `details` says where the stack of an unknown cause is.
     """
@@ -101,14 +101,14 @@ def explain_failure(error: BaseException, details: str = DETAILS) -> str:
 
 
 def explain_text(text: str, details: str = DETAILS) -> str:
-    """The same of Spark's account of a failure, with the traces of Java and Python in it."""
+    """Do the same for the text of a failed query, which has the stack traces of Java and Python in it."""
     if own := _OWN_ERROR.search(text):
         return mask_emails(own[1].strip())
     return _find_known(text) or "; ".join(filter(None, [_name_cause(text), details]))
 
 
 def _name_cause(text: str) -> str:
-    """The innermost cause that says something, without Java's package names and without what it quotes."""
+    """Return the innermost cause with a message, without Java's package names and without what it quotes."""
     found = [(name, _shorten(message or "")) for name, message in _CAUSE.findall(text)]
     telling = [(name, message) for name, message in found if message]
     for name, message in reversed(telling):
@@ -117,7 +117,7 @@ def _name_cause(text: str) -> str:
 
 
 def _shorten(message: str) -> str:
-    """The first sentence, cleaned and cut: what Spark advises after it is for people who write queries."""
+    """Keep the first sentence: the advice that Spark adds is for people who write queries."""
     sentence = _NEXT_SENTENCE.split(_CODE.sub("", message).strip().partition("\n")[0])[0]
     line = _PACKAGE.sub("", clean_foreign_text(sentence))
     cut = line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
@@ -132,8 +132,8 @@ def is_disk_full(error: BaseException) -> bool:
     return DISK_FULL.search(str(error)) is not None
 
 
-def insist(reason: str, write: Callable[[], None], stop: threading.Event) -> None:
-    """Writes the reason for a failure. A full disk keeps even that from being written: it is waited for."""
+def write_when_disk_has_room(reason: str, write: Callable[[], None], stop: threading.Event) -> None:
+    """Write the reason for a failure. When the disk is full, try again until there is room or `stop` is set."""
     while True:
         try:
             return write()

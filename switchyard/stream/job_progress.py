@@ -1,4 +1,4 @@
-"""Tells how far a batch job is: a line in the job's log while Spark works on a phase, one in `logs` when it is done."""
+"""Reports how far a batch job is: lines in the job's log while Spark works on a phase, one in `logs` after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("switchyard.backfill")
 
 
 def describe_part(phase: str, tasks: tuple[int, int], records: int, seconds: float) -> str:
-    """While it runs only whole tasks are known: those done, and all."""
+    """Estimate the records from the tasks: while they run, Spark tells only which ones are done."""
     done, total = tasks
     about = records * done // max(total, 1)
     return f"{phase}: about {about} of {records} records, {100 * done // max(total, 1)} %, {_rate(about, seconds)}"
@@ -44,7 +44,7 @@ class JobProgress:
             while not done.wait(LOG_SECONDS):
                 log.info("%s", describe_part(name, self._count_tasks(), records, time.monotonic() - began))
 
-        thread = threading.Thread(target=watch, name="meter", daemon=True)
+        thread = threading.Thread(target=watch, name="job progress", daemon=True)
         thread.start()
         try:
             yield
@@ -54,7 +54,7 @@ class JobProgress:
         self.tell(describe_whole(name, records, time.monotonic() - began))
 
     def _count_tasks(self) -> tuple[int, int]:
-        """Done and all, of the stages that run now."""
+        """Count the finished tasks and all tasks of the stages that run now."""
         tracker = self.spark.sparkContext.statusTracker()
         stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

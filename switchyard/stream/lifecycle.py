@@ -22,8 +22,8 @@ from switchyard.spec import GenerationSpec
 from switchyard.stream.attempt import Attempt, End, claim, find_request
 from switchyard.stream.attempt_end import ending_early, record_failure, remove_leftovers
 from switchyard.stream.continuity import check_continuity
-from switchyard.stream.failures import explain_failure, insist
-from switchyard.stream.pid_file import announced
+from switchyard.stream.failures import explain_failure, write_when_disk_has_room
+from switchyard.stream.pid_file import stoppable
 from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.stream.running_query import RunningQuery
@@ -47,7 +47,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         with TopicReader(kafka) as reader:
             check_continuity(settings.layout, spec, reader)
         with (
-            announced(settings, spec.generation, stop.set),
+            stoppable(settings, spec.generation, stop.set),
             contextlib.closing(_start_query(attempt, kafka)) as running,
             TopicReader(kafka) as reader,
         ):
@@ -58,7 +58,7 @@ def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str,
         return End.FENCED
     except Exception as error:
         reason = explain_failure(error)
-        insist(reason, lambda: record_failure(settings, history, request, reason), stop)
+        write_when_disk_has_room(reason, lambda: record_failure(settings, history, request, reason), stop)
         raise
     finally:
         remove_leftovers(settings.layout, history, spec.generation)

@@ -1,4 +1,4 @@
-"""Positions of a micro-batch, read from Spark's own offset log: written before a batch runs, the same on a replay."""
+"""Reads where a micro-batch ends from Spark's offset log, which is written before the batch runs and never changed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from switchyard.tables.folders import Folder
 _NO_OFFSET = "-"
 """Spark's line for a source that has not been read yet."""
 ADVICE = "roll back, or swap to another join type and back with start earliest"
-"""For a generation that cannot go on where it was."""
+"""What to do with a generation that cannot go on from its checkpoint"""
 
 
 def parse_offset_log(text: str, topics: Iterable[str]) -> Offsets:
-    """The end of a batch, from the lines of its file: a version, the metadata, one line for each source."""
+    """Return the end of a batch. Its file has a version, the metadata, and one line for each source."""
     wanted, found = set(topics), {}
     for line in text.splitlines()[2:]:
         if not line.startswith("{"):

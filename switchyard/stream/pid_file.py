@@ -1,4 +1,4 @@
-"""Where a job says that it is there, and how it is asked to end."""
+"""How other processes find a job and ask it to stop: the file with its process id, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from switchyard.settings import Settings
 
 
 @contextlib.contextmanager
-def announced(settings: Settings, generation: int, end: Callable[[], None]) -> Iterator[None]:
-    """While it lasts, the process id is on disk and SIGTERM asks for an orderly end."""
+def stoppable(settings: Settings, generation: int, stop: Callable[[], None]) -> Iterator[None]:
+    """Keep the process id on disk, and call `stop` on SIGTERM and SIGINT, as long as the block runs."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        end()
+        stop()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     path: Path = settings.workspace.driver_pid(generation)
@@ -28,5 +28,6 @@ def announced(settings: Settings, generation: int, end: Callable[[], None]) -> I
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        # A newer attempt may have written its own id here.
         if path.exists() and path.read_text() == str(os.getpid()):
             path.unlink()

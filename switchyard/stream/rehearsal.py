@@ -1,8 +1,8 @@
-"""The rehearsal of a spare driver: the stream, the sink and the data gate, in a place that is thrown away.
+"""The rehearsal of a spare driver: the real stream, sink and data gate, in a root that is removed afterwards.
 
 It loads and compiles what a generation needs, and proves that this driver can do the work: on the newest records of the
-active topics, or on made-up ones when there are none or the broker does not answer. It happens in the session of the
-generation: what a session makes when it is first used is made then. Queries of their own names and places share nothing
+active topics, or on synthetic ones when there are none or the broker does not answer. It uses the Spark session of the
+later generation, because much is built at a session's first use; queries with other names and checkpoints share nothing
 else.
 """
 
@@ -45,13 +45,13 @@ from switchyard.tables.writer import claim_attempt
 BATCHES = 3
 BATCH_RECORDS = 40
 NEWEST_RECORDS, NEWEST_BATCH_RECORDS = 400, 50
-"""How many records of each active topic are read, and how many of them in a batch."""
+"""Records that are read of each active topic, and how many of them in a batch"""
 USERS, OWNERS = 17, 11
-"""How many people are made up, and how many of them have an account."""
-# All of them are compared, whatever the setting says.
+"""Synthetic people, and how many of them have an account"""
 GATE_RECORDS = 100_000
-LIFE_SECONDS = 1.0
-MADE_UP = GenerationSpec(
+"""More than a rehearsal reads: all rows are compared, whatever the setting says."""
+PULSE_SECONDS = 1.0
+SYNTHETIC_SPEC = GenerationSpec(
     generation=1,
     usersTopic="users",
     accountsTopic="accounts",
@@ -64,8 +64,8 @@ MADE_UP = GenerationSpec(
 log = logging.getLogger("switchyard.driver")
 
 
-class _Rehearsal(BatchRunner):
-    """The runner of a generation, told the position of a batch instead of reading it from Kafka's offset log."""
+class _SyntheticRunner(BatchRunner):
+    """A runner for synthetic records. Spark's offset log does not know their offsets: they follow from the batch id."""
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
         start, end = batch_id * BATCH_RECORDS, (batch_id + 1) * BATCH_RECORDS
@@ -73,33 +73,32 @@ class _Rehearsal(BatchRunner):
 
 
 def rehearse(
-    spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str], show_life: Callable[[], None]
+    spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str], touch_pulse: Callable[[], None]
 ) -> None:
-    """Raises when the rows that were written are not the batch join of the records.
+    """Raise when the rows that were written are not the batch join of the records.
 
-    `show_life` is called at each step: a rehearsal on a busy machine takes long, and must not be taken for one that
-    hangs.
+    `touch_pulse` is called at each step: on a busy machine a rehearsal takes long, and the watchdog would end it.
     """
-    show_life()
-    with _own_place(spark, settings, place) as own:
-        tell(own.layout, "rehearsal")
-        open_history(own.layout).ledger()
+    touch_pulse()
+    with _scratch_root(spark, settings, place) as scratch:
+        tell(scratch.layout, "rehearsal")
+        open_history(scratch.layout).ledger()
         target = open_history(settings.layout).status_row().target
         if kafka and target and (spec := _choose_newest(kafka, target)):
-            _rehearse_newest(spark, own, spec, to_java(kafka), show_life)
+            _rehearse_newest(spark, scratch, spec, to_java(kafka), touch_pulse)
         else:
-            _rehearse_made_up(spark, own, show_life)
+            _rehearse_synthetic(spark, scratch, touch_pulse)
 
 
 @contextmanager
-def _own_place(spark: SparkSession, settings: Settings, place: Path) -> Iterator[Settings]:
-    """A root of its own: in a folder, or below the root where executors elsewhere see it, as they will the tables."""
+def _scratch_root(spark: SparkSession, settings: Settings, place: Path) -> Iterator[Settings]:
+    """Yield settings with another root: a local folder, or one below the root, where remote executors can write."""
     with TemporaryDirectory(prefix="rehearsal-", dir=place, ignore_cleanup_errors=True) as folder:
         if settings.layout.is_local and (spark.sparkContext.master or "").startswith("local"):
             yield settings.model_copy(update={"root": folder, "home": Path(folder)})
             return
         root = Folder.at(settings.layout.under())
-        # There is one spare at a time. One that was killed has left its own here.
+        # There is one spare at a time, so what is here was left by one that was killed.
         root.delete_folder(REHEARSAL)
         try:
             yield settings.model_copy(update={"root": settings.layout.rehearsal, "home": Path(folder)})
@@ -107,22 +106,22 @@ def _own_place(spark: SparkSession, settings: Settings, place: Path) -> Iterator
             try:
                 root.delete_folder(REHEARSAL)
             except OSError as error:
-                log.warning("the place of the rehearsal stays until the next one: %s", error)
+                log.warning("the folder of the rehearsal stays until the next one: %s", error)
 
 
-def _rehearse_made_up(spark: SparkSession, settings: Settings, show_life: Callable[[], None]) -> None:
+def _rehearse_synthetic(spark: SparkSession, settings: Settings, touch_pulse: Callable[[], None]) -> None:
     began = time.monotonic()
-    spec = MADE_UP.model_copy(update={"stateRetention": settings.state_retention})
-    users = _made_up_records(spark, USERS, ("name", "email"))
-    accounts = _made_up_records(spark, OWNERS, ("accountType",))
-    runner = _Rehearsal(settings, spec, claim_attempt(settings.layout, spec.generation))
+    spec = SYNTHETIC_SPEC.model_copy(update={"stateRetention": settings.state_retention})
+    users = _synthetic_records(spark, USERS, ("name", "email"))
+    accounts = _synthetic_records(spark, OWNERS, ("accountType",))
+    runner = _SyntheticRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
-    _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"), show_life)
-    _judge(_examine(spark, settings.layout, spec, None, show_life), began)
+    _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"), touch_pulse)
+    _require_clean(_examine(spark, settings.layout, spec, None, touch_pulse), began)
 
 
 def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec | None:
-    """The newest records of the active topics. A broker that does not answer now will perhaps do so for a swap."""
+    """Return a spec of the newest records of the active topics; None when there are none, or no broker answers."""
     topics = (target.usersTopic, target.accountsTopic)
     try:
         with TopicReader(kafka) as reader:
@@ -138,14 +137,14 @@ def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec |
     if not count_records(starts, ends):
         return None
     update = {
-        "generation": MADE_UP.generation + 1,
+        "generation": SYNTHETIC_SPEC.generation + 1,
         "usersTopic": target.usersTopic,
         "accountsTopic": target.accountsTopic,
         "joinType": target.joinType,
         "startOffsets": starts,
         "readyOffsets": ends,
     }
-    return MADE_UP.model_copy(update=update)
+    return SYNTHETIC_SPEC.model_copy(update=update)
 
 
 def _rehearse_newest(
@@ -153,14 +152,14 @@ def _rehearse_newest(
     settings: Settings,
     spec: GenerationSpec,
     kafka: Mapping[str, str],
-    show_life: Callable[[], None],
+    touch_pulse: Callable[[], None],
 ) -> None:
     began = time.monotonic()
     spec = spec.model_copy(update={"stateRetention": settings.state_retention})
     runner = BatchRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
     rows = generation_rows(spark, spec, kafka, NEWEST_BATCH_RECORDS)
-    _stream(settings, runner, rows.writeStream.trigger(availableNow=True), show_life)
-    _judge(_examine(spark, settings.layout, spec, kafka, show_life), began)
+    _stream(settings, runner, rows.writeStream.trigger(availableNow=True), touch_pulse)
+    _require_clean(_examine(spark, settings.layout, spec, kafka, touch_pulse), began)
 
 
 def _examine(
@@ -168,24 +167,24 @@ def _examine(
     layout: Layout,
     spec: GenerationSpec,
     kafka: Mapping[str, str] | None,
-    show_life: Callable[[], None],
+    touch_pulse: Callable[[], None],
 ) -> Verdict:
-    """The data gate, in a thread as in a generation's driver: it may take long, and this thread shows life."""
+    """Run the data gate in a thread, as a generation's driver does: it may take long."""
     with ThreadPoolExecutor(1, thread_name_prefix="gate") as pool:
         examining = pool.submit(examine, spark, layout, spec, kafka, GATE_RECORDS)
-        while not concurrent.futures.wait([examining], LIFE_SECONDS).done:
-            show_life()
+        while not concurrent.futures.wait([examining], PULSE_SECONDS).done:
+            touch_pulse()
         return examining.result()
 
 
-def _judge(verdict: Verdict, began: float) -> None:
+def _require_clean(verdict: Verdict, began: float) -> None:
     if not verdict.is_clean or not verdict.records:
         raise SwitchyardError(f"the rehearsal failed: {verdict.describe()}")
     log.info("rehearsed in %.1f s: %s", time.monotonic() - began, verdict.describe())
 
 
-def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, show_life: Callable[[], None]) -> None:
-    """Streams to the end that the spec names, and shows life after each batch."""
+def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, touch_pulse: Callable[[], None]) -> None:
+    """Stream to the end that the spec names."""
     seen = runner.progress.position
     place = to_hadoop(settings.layout.checkpoint(runner.spec.generation))
     deadline = Deadline(MOST_REHEARSAL_SECONDS)
@@ -193,9 +192,9 @@ def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, s
     while query.isActive and not deadline.has_passed and not _is_done(runner):
         if runner.progress.position != seen:
             seen = runner.progress.position
-            show_life()
+            touch_pulse()
         time.sleep(0.05)
-    show_life()
+    touch_pulse()
     runner.stopping.set()
     with runner.busy:
         query.stop()
@@ -207,8 +206,8 @@ def _is_done(runner: BatchRunner) -> bool:
     return runner.progress.position is not None and has_reached(runner.progress.position.end, runner.spec.readyOffsets)
 
 
-def _made_up_records(spark: SparkSession, people: int, fields: tuple[str, ...]) -> DataFrame:
-    """Records with the columns of a Kafka source, of so many people; the values are the names of the fields."""
+def _synthetic_records(spark: SparkSession, people: int, fields: tuple[str, ...]) -> DataFrame:
+    """Return records with the columns of a Kafka source, of so many people; each value is the name of its field."""
     numbers = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=BATCH_RECORDS, numPartitions=1).load()
     person = F.concat(F.lit('{"userId": "person-'), (F.col("value") % people).cast("string"), F.lit('", '))
     rest = json.dumps({name: name for name in fields})[1:]

@@ -1,4 +1,4 @@
-"""The Spark session of the streaming driver and of the audit. Jars come with spark-submit, never from here."""
+"""Starts the Spark session of the streaming driver and of the batch jobs. Jars come with spark-submit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """What the job relies on. Adaptive execution costs more than it gives on batches of a second."""
+    """Return the settings that the jobs rely on."""
     return {
         **DECODE_CONF,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        # It plans again after each shuffle, which costs more than it saves on batches of a second.
         "spark.sql.adaptive.enabled": "false",
         # Else each Column asks the JVM several times, and Python for IPython, only to say in errors where it was made.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -65,7 +66,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
 
 
 def ui_conf(port: int | None) -> dict[str, str]:
-    """Spark serves its metrics from the UI, so there are none without it. Nobody may end a job from there."""
+    """Return the settings of Spark's UI. It also serves the metrics; jobs cannot be ended from it."""
     if port is None:
         return {"spark.ui.enabled": "false"}
     return {
@@ -83,34 +84,37 @@ def ui_conf(port: int | None) -> dict[str, str]:
 
 
 def start_session(settings: Settings, name: str, token_url: str = "") -> SparkSession:
-    """`token_url` is the only address that a Kafka client of this session may fetch a token from."""
+    """Start the session, or return the running one of a spare driver.
+
+    `token_url` is the only address that a Kafka client of this session may fetch a token from.
+    """
     conf = session_conf(settings) | {"spark.executor.defaultJavaOptions": executor_options(token_url)}
     session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
-    _keep_values_out(session)
+    _configure_logging(session)
     allow_token_url(session, token_url)
-    _quieten(session)
+    _hide_slow_batch_warnings(session)
     return session
 
 
 def executor_options(token_url: str) -> str:
-    """For executors on a cluster. Their log keeps values out too, where this installation is at the same path."""
+    """Return the Java options of executors on a cluster. Their log is configured like ours if our path exists there."""
     return f"-D{_TOKEN_URLS}={token_url} -Dlog4j2.configurationFile={LOGGING.as_uri()}"
 
 
-def _keep_values_out(session: SparkSession) -> None:
-    """An exception of Spark may quote a record, and the JVM writes it into the log before we see it."""
+def _configure_logging(session: SparkSession) -> None:
+    """Keep values out of the JVM's log: an exception of Spark may quote a record, and is logged before we see it."""
     jvm = session.sparkContext._jvm
     place = jvm.java.net.URI(LOGGING.as_uri())  # type: ignore[union-attr]
     jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(place)  # type: ignore[union-attr]
 
 
 def allow_token_url(session: SparkSession, url: str) -> None:
-    """Kafka's client allows every address as long as nothing is said, and none when this is empty."""
+    """Set the allowed address in the JVM: unset, Kafka's client allows every address; empty, it allows none."""
     session.sparkContext._jvm.java.lang.System.setProperty(_TOKEN_URLS, url)  # type: ignore[union-attr]
 
 
-def _quieten(session: SparkSession) -> None:
-    """Batches that take longer than the trigger interval are normal here; progress shows them."""
+def _hide_slow_batch_warnings(session: SparkSession) -> None:
+    """Batches that take longer than the trigger interval are normal here, and `progress` shows them."""
     jvm = session.sparkContext._jvm
     log4j = jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     noisy = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"

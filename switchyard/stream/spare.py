@@ -1,4 +1,4 @@
-"""The spare driver: starts a session, rehearses, offers itself, and becomes the driver of whoever takes it."""
+"""The spare driver: starts a session, rehearses, offers itself, and becomes the driver of the swap that claims it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ log = logging.getLogger("switchyard.driver")
 
 
 def serve(hand_off: HandOff, kafka: Mapping[str, str]) -> int:
-    """Waits for one order and carries it out; the exit code is that of the driver it has become.
+    """Wait for one order and run its generation; return the exit code of that driver.
 
-    The Kafka settings are for the rehearsal: the order brings its own, and without any the rehearsal does without.
+    The Kafka settings are for the rehearsal only, which can do without: the order brings its own.
     """
     settings = load_settings()
-    with _asked_to_stop(hand_off) as stop:
-        order = _wait_for_order(settings, hand_off, kafka, stop)
+    with _catching_signals(hand_off) as stop:
+        order = _prepare_and_wait(settings, hand_off, kafka, stop)
     if order is None:
         return End.STOPPED.value
     log.info("this driver was a spare; it works for generation %s now", order.request.generation)
     return drive(order)
 
 
-def _wait_for_order(
+def _prepare_and_wait(
     settings: Settings, hand_off: HandOff, kafka: Mapping[str, str], stop: threading.Event
 ) -> Order | None:
     hand_off.pulse.write_text(str(os.getpid()))
@@ -56,12 +56,12 @@ def _wait_for_order(
             Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=hand_off.read_stamp())
         )
         log.info("the spare driver is ready")
-        return _wait(spark, hand_off, stop)
+        return _poll_for_order(spark, hand_off, stop)
     finally:
         hand_off.pulse.unlink(missing_ok=True)
 
 
-def _wait(spark: SparkSession, hand_off: HandOff, stop: threading.Event) -> Order | None:
+def _poll_for_order(spark: SparkSession, hand_off: HandOff, stop: threading.Event) -> Order | None:
     next_pulse, next_proof = Deadline(PID_FILE_SECONDS), Deadline(PROOF_SECONDS)
     while True:
         if order := hand_off.accept():
@@ -75,20 +75,20 @@ def _wait(spark: SparkSession, hand_off: HandOff, stop: threading.Event) -> Orde
         if is_pulse_due:
             hand_off.pulse.touch()
         if next_proof.has_passed and claimed_seconds is None:
-            # One whose JVM or executors are gone must not be taken.
+            # Raises when the JVM or the executors are gone: such a spare must not be claimed.
             spark.range(1).collect()
             next_proof.restart(PROOF_SECONDS)
         time.sleep(ORDER_POLL_SECONDS)
 
 
 def _collect_garbage(spark: SparkSession) -> None:
-    """What the rehearsal has left in memory is not for the generation."""
+    """Free what the rehearsal has left in the heap."""
     spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
 
 
 @contextmanager
-def _asked_to_stop(hand_off: HandOff) -> Iterator[threading.Event]:
-    """Before it offers itself there is nothing that a spare could leave half done: it ends at once."""
+def _catching_signals(hand_off: HandOff) -> Iterator[threading.Event]:
+    """Set the event on SIGTERM or SIGINT. Before the offer, end at once: nothing can be left half done."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Whether the work of a driver moves, by signs of work that change: batches, tasks of Spark, files the driver touches.
+"""Notices that a driver makes no progress: no batch ends, no task of Spark advances, no file is touched.
 
 A batch of a long history may take minutes. Only one in which nothing moves is stuck.
 """
@@ -51,7 +51,7 @@ class StallWatch:
 
     def check(self, attempt: Attempt) -> None:
         """Warn when nothing moves. If it stays like this, raise: the task `stream` then starts the next attempt."""
-        self.look()
+        self.observe()
         if reason := self.explain_end(attempt.settings.rules.stuck):
             # The query is stopped after its batch, and this batch would not end by itself.
             self._context.cancelAllJobs()
@@ -65,7 +65,7 @@ class StallWatch:
             attempt.tell("rows move again")
         self._is_still = reason is not None
 
-    def look(self) -> None:
+    def observe(self) -> None:
         progress = self._runner.progress
         if self._needs_executors:
             # The driver itself is one of those listed.
@@ -73,7 +73,7 @@ class StallWatch:
             self._had_executors |= progress.executors > 0
         is_idle = not progress.lag and not self._runner.is_catching_up and progress.executors != 0
         is_quiet = time.monotonic() - progress.moved_at > QUIET_SECONDS
-        # What a driver does that has no executors left is no work.
+        # A driver that has lost its executors only waits for others, whatever its JVM does.
         if is_idle or (is_quiet and progress.executors != 0 and self._has_moved()):
             progress.moved_at = time.monotonic()
 
@@ -82,40 +82,42 @@ class StallWatch:
         return self._signs != before or (self._context.isLocal() and self._is_busy())
 
     def _is_busy(self) -> bool:
-        """Whether the JVM has computed since the last look, and not only collected garbage. With a local master it
-        does the tasks itself, and Spark does not tell what a task has done before its end: its metrics have no names
-        on the way to a driver in the same JVM."""
+        """Whether the JVM has computed since the last call, and not only collected garbage.
+
+        With a local master the JVM runs the tasks itself, and Spark shows nothing of a task before its end: the
+        metrics of a heartbeat have no names where driver and executor are one JVM.
+        """
         before, self._used = self._used, self._read_used()
         computed, collected, passed = (new - old for new, old in zip(self._used, before, strict=True))
         # Some collectors have several threads, but nothing else runs meanwhile.
         return min(computed, passed) - collected > BUSY_SHARE * passed
 
     def _read_used(self) -> tuple[float, float, float]:
-        """Seconds: of processors that the JVM has used, of its pauses for collecting garbage, and of the clock."""
+        """Return seconds: CPU time of the JVM, its pauses for garbage collection, and the monotonic clock."""
         collected = sum(gauge.getValue() for gauge in self._pauses) / 1000
         return self._cpu_gauge.getValue() / 1e9, collected, time.monotonic()
 
     def _read_signs(self) -> list[Any]:
-        """Costs a call to the JVM for each number: some milliseconds."""
+        """Read what changes while Spark works. Each number costs a call to the JVM: some milliseconds in all."""
         stages = self._context.statusStore().activeStages()
         found = [stages.apply(number) for number in range(stages.size())]
         signs: list[Any] = [getattr(stage, name)() for stage in found for name in ("stageId", *_METRICS)]
         return [*signs, self._runner.sink.count_touched_files()]
 
     def explain(self, patience: timedelta) -> str | None:
-        """Why nothing has moved for so long; None when something has, or nothing waits."""
+        """Return why nothing has moved for so long; None when something has, or no record waits."""
         progress, is_catching_up = self._runner.progress, self._runner.is_catching_up
         still = timedelta(seconds=time.monotonic() - progress.moved_at)
         return explain_standstill(progress.lag, progress.executors, still, patience, is_catching_up)
 
     def explain_end(self, stuck: timedelta) -> str | None:
-        """Why the driver has to end; a cluster may take its time to give a new driver its first executor."""
+        """Return why the driver has to end. Only lost executors are urgent: a cluster may give the first one late."""
         has_lost = self._had_executors and self._runner.progress.executors == 0
         return self.explain(min(stuck, LOST_EXECUTORS) if has_lost else stuck)
 
 
 def _find_pauses(spark: SparkSession) -> list[Any]:
-    """The gauge of each collector of garbage, in milliseconds; Spark registers them only where it is told to."""
+    """Return the gauge of each garbage collector, in milliseconds. Spark registers them only when it is told to."""
     jvm: Any = spark.sparkContext._jvm
     gauges = jvm.org.apache.spark.metrics.source.JvmSource().metricRegistry().getGauges()
     return [gauges.get(name) for name in gauges.keySet() if name.endswith(".time")]

@@ -12,7 +12,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.stream.attempt import Attempt, End
 from switchyard.stream.attempt_end import end_fenced, give_up, retire_if_due
 from switchyard.stream.broker_watch import BrokerWatch
-from switchyard.stream.clock_jumps import JumpWatch
+from switchyard.stream.clock_jumps import ClockJumps
 from switchyard.stream.heartbeat import Heartbeat
 from switchyard.stream.promotion import Promotion
 from switchyard.stream.running_query import RunningQuery
@@ -43,7 +43,7 @@ class WatchLoop:
         self._is_resting = False
         self._is_on_probation = False
         self._broker_due, self._pid_file_due, self._history_due = Deadline(0), Deadline(0), Deadline(0)
-        self._clock = JumpWatch()
+        self._clock = ClockJumps()
         self._broker = BrokerWatch(attempt, self._runner, reader)
         self._stall = StallWatch(running.spark, self._runner)
         self._heartbeat = Heartbeat(attempt, self._runner)

@@ -55,7 +55,7 @@ def running_task(spark: SparkSession, expression: str) -> Iterator[None]:
 
 def has_moved(watched: StallWatch, runner: BatchRunner) -> bool:
     before = runner.progress.moved_at
-    watched.look()
+    watched.observe()
     return runner.progress.moved_at > before
 
 
@@ -71,7 +71,7 @@ def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: Spa
     watched = StallWatch(spark, runner)
     with running_task(spark, WAITING):
         # Over a fraction of a second a JVM that only looks at itself may seem busy.
-        reason = eventually(lambda: watched.look() or watched.explain(timedelta(seconds=3)), every_seconds=1)
+        reason = eventually(lambda: watched.observe() or watched.explain(timedelta(seconds=3)), every_seconds=1)
         assert reason.startswith("7 records wait")
         assert watched.explain_end(timedelta(seconds=3)) is not None
         assert watched.explain(timedelta(minutes=1)) is None
@@ -80,7 +80,7 @@ def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: Spa
         runner.progress.broker_ends = {}
         assert has_moved(watched, runner), "it is not known whether anything waits"
         runner.is_catching_up = True
-        reason = eventually(lambda: watched.look() or watched.explain_end(timedelta(seconds=3)), every_seconds=1)
+        reason = eventually(lambda: watched.observe() or watched.explain_end(timedelta(seconds=3)), every_seconds=1)
         assert reason.startswith("the broker does not answer, and for"), "a swap waits for records all the same"
 
 
@@ -97,7 +97,7 @@ def test_a_jvm_that_only_collects_garbage_does_not_move(spark: SparkSession, run
         collecting.start()
         try:
             used = watched._read_used()
-            reason = eventually(lambda: watched.look() or watched.explain(timedelta(seconds=3)), every_seconds=1)
+            reason = eventually(lambda: watched.observe() or watched.explain(timedelta(seconds=3)), every_seconds=1)
             computed, _, passed = (new - old for new, old in zip(watched._read_used(), used, strict=True))
         finally:
             enough.set()

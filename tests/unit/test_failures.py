@@ -13,8 +13,8 @@ from switchyard.airflow.generation_tasks import is_killed
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import describe_missing
 from switchyard.policies import Rules
-from switchyard.stream.clock_jumps import JumpWatch
-from switchyard.stream.failures import DETAILS, explain_failure, explain_text, insist, is_disk_full
+from switchyard.stream.clock_jumps import ClockJumps
+from switchyard.stream.failures import DETAILS, explain_failure, explain_text, is_disk_full, write_when_disk_has_room
 from switchyard.swap.state_machine import Entry, Event, Ledger, is_dwelling
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,7 +97,7 @@ def test_a_reason_that_finds_no_room_is_told_when_there_is_some(monkeypatch: pyt
         if len(tries) < 3:
             raise OSError(28, "No space left on device")
 
-    insist("the disk is full", write, threading.Event())
+    write_when_disk_has_room("the disk is full", write, threading.Event())
     assert len(tries) == 3
 
 
@@ -107,7 +107,7 @@ def test_waiting_for_room_ends_when_it_is_asked_to() -> None:
 
     stop = threading.Event()
     stop.set()
-    insist("the disk is full", write, stop)
+    write_when_disk_has_room("the disk is full", write, stop)
     assert not is_disk_full(ValueError("28"))
 
 
@@ -121,7 +121,7 @@ def test_which_records_are_gone() -> None:
 
 @pytest.mark.parametrize(("seconds", "jump"), [(1.0, None), (3601.0, 3600.0), (-3599.0, -3600.0)])
 def test_a_jump_is_what_the_other_clock_did_not_see(seconds: float, jump: float | None) -> None:
-    watch = JumpWatch()
+    watch = ClockJumps()
     assert watch.find_jump(NOW, 100.0) is None
     found = watch.find_jump(NOW + timedelta(seconds=seconds), 101.0)
     assert found == (None if jump is None else timedelta(seconds=jump))

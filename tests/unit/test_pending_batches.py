@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.stream.rehearsal import MADE_UP
+from switchyard.stream.rehearsal import SYNTHETIC_SPEC
 from switchyard.stream.runner import BatchRunner
 from switchyard.tables.writer import claim_attempt
 from tests.waiting import eventually
@@ -26,7 +26,7 @@ class Counting(BatchRunner):
 
 @pytest.fixture
 def runner(layout: Layout) -> Counting:
-    made = Counting(Settings(root=layout.root), MADE_UP, claim_attempt(layout, MADE_UP.generation))
+    made = Counting(Settings(root=layout.root), SYNTHETIC_SPEC, claim_attempt(layout, SYNTHETIC_SPEC.generation))
     made.is_pending = True
     return made
 

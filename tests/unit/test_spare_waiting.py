@@ -35,7 +35,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def start_waiting(pool: ThreadPoolExecutor, hand_off: HandOff, stop: threading.Event) -> Future[Order | None]:
-    return pool.submit(spare._wait, None, hand_off, stop)  # type: ignore[arg-type]
+    return pool.submit(spare._poll_for_order, None, hand_off, stop)  # type: ignore[arg-type]
 
 
 def test_it_shows_that_it_waits_and_takes_its_order(hand_off: HandOff, pool: ThreadPoolExecutor) -> None:
