@@ -13,7 +13,7 @@ from switchyard.airflow.connection import read_control_kafka, read_kafka
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from switchyard.health.accounting import Finding
+    from switchyard.health.accounting import AccountingResult
 
 
 class AuditJobOperator(BatchJobOperator):
@@ -53,13 +53,13 @@ class AccountOperator(BaseOperator):
     def read_kafka(self) -> dict[str, str]:
         return read_kafka()
 
-    def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
+    def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
         """Imported when the task runs, never when a DAG is parsed: delta-rs does not survive a fork."""
         raise NotImplementedError
 
 
 class RecordsOperator(AccountOperator):
-    def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
+    def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
         from switchyard.health.accounting import account_for_records
 
         return account_for_records
@@ -69,7 +69,7 @@ class CommandsOperator(AccountOperator):
     def read_kafka(self) -> dict[str, str]:
         return read_control_kafka()
 
-    def find(self) -> Callable[[Settings, Mapping[str, str]], Finding]:
+    def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
         from switchyard.health.accounting import account_for_commands
 
         return account_for_commands

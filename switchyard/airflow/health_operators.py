@@ -35,9 +35,9 @@ class CheckOperator(BaseOperator):
         self.check = check
 
     def execute(self, context: Context) -> str:
-        from switchyard.health.inputs import inspect
+        from switchyard.health.inputs import run_check
 
-        verdict = inspect(load_settings(), read_kafka(), self.check)
+        verdict = run_check(load_settings(), read_kafka(), self.check)
         push_verdict(context, verdict)
         if verdict.level is Level.PERSON:
             raise AirflowFailException(verdict.text)

@@ -230,10 +230,10 @@ def run_status(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def run_health(settings: Settings, options: argparse.Namespace) -> int:
-    from switchyard.health.inputs import inspect_all
+    from switchyard.health.inputs import run_checks
     from switchyard.local.kafka_settings import find_kafka
 
-    verdicts = inspect_all(settings, find_kafka(settings))
+    verdicts = run_checks(settings, find_kafka(settings))
     if options.json:
         rows = [{"check": verdict.check, "level": verdict.level, "text": verdict.text} for verdict in verdicts]
         print_json({"healthy": not any(verdict.is_incident for verdict in verdicts), "checks": rows})
@@ -247,9 +247,9 @@ def run_metrics(settings: Settings, options: argparse.Namespace) -> int:
     from prometheus_client.exposition import generate_latest
 
     from switchyard.health.metrics_collector import MetricsCollector
-    from switchyard.health.read_model import Sight
+    from switchyard.health.read_model import ReadModel
 
-    collector = MetricsCollector(Sight(settings))
+    collector = MetricsCollector(ReadModel(settings))
     if options.json:
         print_json(
             {

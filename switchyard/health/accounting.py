@@ -33,26 +33,26 @@ _PLACE = ["topic", "partition", "offset"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class AccountingResult:
     is_clean: bool
     text: str
 
 
-def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> Finding:
+def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> AccountingResult:
     """Every offset that the active generation has read over is stored, or the broker says that it held no record."""
     layout = settings.layout
     generation = HistoryStore(layout).status_row().generation
     spec = None if generation is None else load_spec(layout, generation)
     progress = None if generation is None else newest_progress(layout, generation)
     if spec is None or progress is None:
-        return Finding(True, "no generation is active, so there is nothing to account for")
+        return AccountingResult(True, "no generation is active, so there is nothing to account for")
     ends = read_chain(layout, spec.generation, progress.batchId).end or spec.startOffsets
     tables = [store.open_version(layout, name, progress.version_of(name)) for name in ("users", "accounts", "rejects")]
     gaps = find_gaps(spec.startOffsets, ends, lambda spans: _scan_places(tables, spec.generation, spans))
     return _judge(kafka, gaps, f"the {count_records(spec.startOffsets, ends)} offsets of generation {spec.generation}")
 
 
-def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Finding:
+def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> AccountingResult:
     """Every message of the control topic up to the committed offsets is kept, and has an outcome or is under way."""
     layout, topic = settings.layout, settings.control_topic
     # The messages first: one that is stored while this looks must not be missed in an older ledger.
@@ -62,11 +62,11 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Findin
     kept = _look_through(table, topic, HistoryStore(layout).ledger())
     if kept.unsettled:
         named = ", ".join(kept.first_unsettled)
-        return Finding(False, f"{kept.unsettled} control messages have no outcome, the first: {named}")
+        return AccountingResult(False, f"{kept.unsettled} control messages have no outcome, the first: {named}")
     starts = {topic: {partition: kept.firsts.get(partition, end) for partition, end in ends[topic].items()}}
     gaps = find_gaps(starts, ends, lambda spans: _scan_places([table], None, spans))
     finding = _judge(kafka, gaps, f"the {kept.count} control messages")
-    return finding if not finding.is_clean else Finding(True, f"{finding.text}; each is settled or under way")
+    return finding if not finding.is_clean else AccountingResult(True, f"{finding.text}; each is settled or under way")
 
 
 @dataclass
@@ -121,19 +121,21 @@ def _split(rows: pa.Table) -> Iterator[Stored]:
             yield topic, partition, offsets[is_there & (partitions == partition)]
 
 
-def _judge(kafka: Mapping[str, str], gaps: Iterable[Gap], what: str) -> Finding:
+def _judge(kafka: Mapping[str, str], gaps: Iterable[Gap], what: str) -> AccountingResult:
     looked_at, size = take_first(gaps, MOST_PROBED)
     if not size:
-        return Finding(True, f"{what} are all stored")
+        return AccountingResult(True, f"{what} are all stored")
     probed = probe_gaps(kafka, looked_at)
     text = f"of {what}, {size} are not stored"
     if probed.lost:
         named = ", ".join(f"{topic}-{partition}-{offset}" for topic, partition, offset in probed.lost[:MOST_NAMED])
-        return Finding(False, f"{text}, and Kafka holds a record at {len(probed.lost)} of them, the first: {named}")
+        return AccountingResult(
+            False, f"{text}, and Kafka holds a record at {len(probed.lost)} of them, the first: {named}"
+        )
     parts = [f"{probed.tombstones} tombstones", f"{probed.empty} without a record"]
     if probed.gone:
         parts.append(f"{probed.gone} that Kafka no longer holds")
     rest = size - sum(gap.size for gap in looked_at)
     if rest:
         parts.append(f"{rest} that were not looked at")
-    return Finding(True, f"{text}: {', '.join(parts)}")
+    return AccountingResult(True, f"{text}: {', '.join(parts)}")

@@ -48,7 +48,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """One row of `progress`."""
 
     at: datetime
@@ -80,13 +80,13 @@ class LastAudit:
 
 
 @dataclass(frozen=True)
-class Sight:
+class HealthInputs:
     """What was seen at one moment. A part that nobody has looked at is empty."""
 
     now: datetime
     ledger: Ledger
     status_row: StatusRow
-    beats: Sequence[Beat] = ()
+    heartbeats: Sequence[Heartbeat] = ()
     """Rows of the active generation's newest attempt, oldest first, the last ones and those of the window."""
     broker_error: str | None = None
     disks: Sequence[Disk] = ()
@@ -98,7 +98,7 @@ class Sight:
     @property
     def silence(self) -> timedelta | None:
         """How long ago the active generation was heard of: a report, or the flip that made it active."""
-        signs = [beat.at for beat in self.beats[-1:]] + [entry.at for entry in self.ledger.flips[-1:]]
+        signs = [heartbeat.at for heartbeat in self.heartbeats[-1:]] + [entry.at for entry in self.ledger.flips[-1:]]
         return self.now - max(signs) if signs and self.status_row.generation is not None else None
 
     @property
@@ -107,27 +107,27 @@ class Sight:
         return self.ledger.is_snapshot(self.status_row.generation)
 
     @property
-    def batches(self) -> list[Beat]:
-        return [beat for beat in self.beats if beat.is_batch]
+    def batches(self) -> list[Heartbeat]:
+        return [heartbeat for heartbeat in self.heartbeats if heartbeat.is_batch]
 
     @property
     def without_progress(self) -> timedelta:
         """How long the driver's work has not moved; of a driver that does not tell, how long it committed no batch."""
-        if self.beats and (moved_at := self.beats[-1].moved_at) is not None:
-            return self.beats[-1].at - moved_at
+        if self.heartbeats and (moved_at := self.heartbeats[-1].moved_at) is not None:
+            return self.heartbeats[-1].at - moved_at
         waiting = []
-        for beat in reversed(self.beats):
-            if beat.is_batch or not beat.lag:
+        for heartbeat in reversed(self.heartbeats):
+            if heartbeat.is_batch or not heartbeat.lag:
                 break
-            waiting.append(beat)
+            waiting.append(heartbeat)
         return waiting[0].at - waiting[-1].at if waiting else timedelta()
 
 
-def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
-    silence, generation = sight.silence, sight.status_row.generation
+def check_heartbeat(inputs: HealthInputs, limits: Limits) -> Verdict:
+    silence, generation = inputs.silence, inputs.status_row.generation
     if silence is None:
-        return _judge_absence(sight, limits)
-    if sight.is_snapshot:
+        return _judge_absence(inputs, limits)
+    if inputs.is_snapshot:
         return Verdict("heartbeat", Level.OK, f"generation {generation} is a finished snapshot and needs no driver")
     name, ago = f"generation {generation}", describe_time(silence)
     if silence <= limits.stale:
@@ -140,25 +140,25 @@ def check_heartbeat(sight: Sight, limits: Limits) -> Verdict:
     return Verdict("heartbeat", Level.PERSON, f"{text}, and starting it again did not help: read the log of its run")
 
 
-def _judge_absence(sight: Sight, limits: Limits) -> Verdict:
+def _judge_absence(inputs: HealthInputs, limits: Limits) -> Verdict:
     """The first generation of all takes its time, and that is no incident."""
-    request = sight.ledger.pending
+    request = inputs.ledger.pending
     if request is None:
-        level = Level.MENDING if sight.ledger.entries else Level.WARNING
+        level = Level.MENDING if inputs.ledger.entries else Level.WARNING
         return Verdict("heartbeat", level, "no generation is active; the control DAG asks for one")
     text = f"no generation is active yet; generation {request.generation} was asked for at {request.at:%H:%M:%S}"
-    is_late = sight.now - request.at > limits.lost
+    is_late = inputs.now - request.at > limits.lost
     return Verdict("heartbeat", Level.PERSON if is_late else Level.WARNING, text)
 
 
-def check_progress(sight: Sight, limits: Limits) -> Verdict:
+def check_progress(inputs: HealthInputs, limits: Limits) -> Verdict:
     """A driver that lives and does nothing is not healthy."""
-    if not sight.beats:
+    if not inputs.heartbeats:
         return Verdict("progress", Level.OK, "there is no report to judge by")
-    if sight.is_snapshot:
+    if inputs.is_snapshot:
         return Verdict("progress", Level.OK, "a snapshot is finished")
-    last = sight.beats[-1]
-    if reason := _explain(sight, stuck_after(sight, limits) if last.moved_at is None else limits.standstill):
+    last = inputs.heartbeats[-1]
+    if reason := _explain(inputs, stuck_after(inputs, limits) if last.moved_at is None else limits.standstill):
         return Verdict("progress", Level.MENDING, f"{reason}; a driver that stays like this is started again")
     if last.lag == 0:
         return Verdict("progress", Level.OK, f"batch {last.batch_id}: all is read")
@@ -189,31 +189,31 @@ def _describe_waiting(lag: int | None) -> str:
     return f"{lag} records wait" if lag else "the first batch is not committed"
 
 
-def _explain(sight: Sight, patience: timedelta) -> str | None:
-    last = sight.beats[-1]
-    return explain_standstill(last.lag, last.executors, sight.without_progress, patience)
+def _explain(inputs: HealthInputs, patience: timedelta) -> str | None:
+    last = inputs.heartbeats[-1]
+    return explain_standstill(last.lag, last.executors, inputs.without_progress, patience)
 
 
-def is_stuck(sight: Sight, limits: Limits) -> bool:
+def is_stuck(inputs: HealthInputs, limits: Limits) -> bool:
     """Whether a driver that lives has done nothing for so long that it is ended, unless it ends by itself."""
-    return bool(sight.beats) and _explain(sight, stuck_after(sight, limits)) is not None
+    return bool(inputs.heartbeats) and _explain(inputs, stuck_after(inputs, limits)) is not None
 
 
-def stuck_after(sight: Sight, limits: Limits) -> timedelta:
+def stuck_after(inputs: HealthInputs, limits: Limits) -> timedelta:
     """A generation that reads a long history has long batches: what is normal for it is not stuck."""
-    longest = max((beat.batch_seconds for beat in sight.batches), default=0.0)
+    longest = max((heartbeat.batch_seconds for heartbeat in inputs.batches), default=0.0)
     return max(limits.stuck, timedelta(seconds=SLOW_BATCHES * longest))
 
 
-def check_lag(sight: Sight, limits: Limits) -> Verdict:
-    if sight.is_snapshot:
+def check_lag(inputs: HealthInputs, limits: Limits) -> Verdict:
+    if inputs.is_snapshot:
         return Verdict("lag", Level.OK, "a snapshot has an end, and is there")
-    known = [beat.lag for beat in sight.beats if beat.lag is not None]
+    known = [heartbeat.lag for heartbeat in inputs.heartbeats if heartbeat.lag is not None]
     if not known:
-        return Verdict("lag", Level.WARNING if sight.beats else Level.OK, "the lag is not known")
+        return Verdict("lag", Level.WARNING if inputs.heartbeats else Level.OK, "the lag is not known")
     third = max(1, len(known) // 3)
     before, after = statistics.median(known[:third]), statistics.median(known[-third:])
-    rate = sum(beat.input_rows for beat in sight.beats) / WINDOW.total_seconds()
+    rate = sum(heartbeat.input_rows for heartbeat in inputs.heartbeats) / WINDOW.total_seconds()
     text = f"{known[-1]} records behind, {rate:.0f} records a second"
     if len(known) >= 6 and after > LEAST_LAG and after > GROWTH_OF_LAG * before:
         text += f", and it grows: {before:.0f} some minutes ago"
@@ -223,9 +223,9 @@ def check_lag(sight: Sight, limits: Limits) -> Verdict:
     return Verdict("lag", Level.OK, text)
 
 
-def check_rejects(sight: Sight, limits: Limits) -> Verdict:
-    read = sum(beat.input_rows for beat in sight.beats)
-    rejected = sum(beat.rejected_rows for beat in sight.beats)
+def check_rejects(inputs: HealthInputs, limits: Limits) -> Verdict:
+    read = sum(heartbeat.input_rows for heartbeat in inputs.heartbeats)
+    rejected = sum(heartbeat.rejected_rows for heartbeat in inputs.heartbeats)
     text = f"{rejected} of {read} records of the last {describe_time(WINDOW)} were rejected"
     if rejected < LEAST_REJECTS:
         return Verdict("rejects", Level.OK, text)
@@ -236,16 +236,16 @@ def check_rejects(sight: Sight, limits: Limits) -> Verdict:
     return Verdict("rejects", Level.WARNING, f"{text}; the table rejects has the reasons")
 
 
-def check_broker(sight: Sight, limits: Limits) -> Verdict:
-    if sight.broker_error is None:
+def check_broker(inputs: HealthInputs, limits: Limits) -> Verdict:
+    if inputs.broker_error is None:
         return Verdict("broker", Level.OK, "the broker answers")
-    return Verdict("broker", Level.PERSON, sight.broker_error)
+    return Verdict("broker", Level.PERSON, inputs.broker_error)
 
 
-def check_disk(sight: Sight, limits: Limits) -> Verdict:
-    if not sight.disks:
+def check_disk(inputs: HealthInputs, limits: Limits) -> Verdict:
+    if not inputs.disks:
         return Verdict("disk", Level.OK, "the tables are not on a disk of this machine")
-    fullest = min(sight.disks, key=lambda disk: disk.free)
+    fullest = min(inputs.disks, key=lambda disk: disk.free)
     text = f"{fullest.free / 2**30:.1f} GiB of {fullest.total / 2**30:.1f} GiB are free under the {fullest.name}"
     if fullest.free < limits.least_free_bytes:
         return Verdict("disk", Level.PERSON, f"{text}: run switchyard_maintenance or make room")
@@ -254,40 +254,40 @@ def check_disk(sight: Sight, limits: Limits) -> Verdict:
     return Verdict("disk", Level.OK, text)
 
 
-def check_swap(sight: Sight, limits: Limits) -> Verdict:
-    request = sight.ledger.pending
+def check_swap(inputs: HealthInputs, limits: Limits) -> Verdict:
+    request = inputs.ledger.pending
     if request is None:
         return Verdict("swap", Level.OK, "no swap is under way")
     name = f"{request.swapId} (generation {request.generation})"
-    if not state_machine.is_overdue(request, sight.now) or request.deadline is None:
+    if not state_machine.is_overdue(request, inputs.now) or request.deadline is None:
         return Verdict("swap", Level.OK, f"{name} is under way")
-    late = sight.now - request.deadline
+    late = inputs.now - request.deadline
     text = f"{name} is {describe_time(late)} past its deadline and not settled"
     return Verdict("swap", Level.PERSON if late > limits.lost else Level.MENDING, text)
 
 
-def check_drivers(sight: Sight, limits: Limits) -> Verdict:
-    orphans, spares = find_orphans(sight, limits), find_useless_spares(sight, limits)
+def check_drivers(inputs: HealthInputs, limits: Limits) -> Verdict:
+    orphans, spares = find_orphans(inputs, limits), find_useless_spares(inputs, limits)
     if not orphans and not spares:
-        text = f"{len({driver.generation for driver in sight.drivers})} generations run here"
-        return Verdict("drivers", Level.OK, f"{text}; {describe_spares(sight)}" if limits.has_spare else text)
+        text = f"{len({driver.generation for driver in inputs.drivers})} generations run here"
+        return Verdict("drivers", Level.OK, f"{text}; {describe_spares(inputs)}" if limits.has_spare else text)
     names = [f"session {driver.session} of generation {driver.generation}" for driver in orphans]
     names += [f"session {spare.session}, a spare that hangs or is not wanted" for spare in spares]
     return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {', '.join(names)}")
 
 
-def check_audit(sight: Sight, limits: Limits) -> Verdict:
-    audit = sight.audit
+def check_audit(inputs: HealthInputs, limits: Limits) -> Verdict:
+    audit = inputs.audit
     if audit is None:
         return Verdict("audit", Level.OK, "the active generation was not audited yet")
-    ago = describe_time(sight.now - audit.at)
+    ago = describe_time(inputs.now - audit.at)
     if audit.differences:
         text = f"the audit of generation {audit.generation} {ago} ago found {audit.differences} differences"
         return Verdict("audit", Level.PERSON, f"{text}: read the last red run of switchyard_audit")
     return Verdict("audit", Level.OK, f"the audit of generation {audit.generation} {ago} ago was clean")
 
 
-CHECKS: dict[str, Callable[[Sight, Limits], Verdict]] = {
+CHECKS: dict[str, Callable[[HealthInputs, Limits], Verdict]] = {
     "broker": check_broker,
     "heartbeat": check_heartbeat,
     "progress": check_progress,
@@ -300,18 +300,18 @@ CHECKS: dict[str, Callable[[Sight, Limits], Verdict]] = {
 }
 
 
-def find_orphans(sight: Sight, limits: Limits) -> list[DriverProcess]:
+def find_orphans(inputs: HealthInputs, limits: Limits) -> list[DriverProcess]:
     """Drivers of generations that are over, and that had the time to notice it."""
     return [
         driver
-        for driver in sight.drivers
-        if driver.age > limits.hung and _has_been_over(sight, driver.generation, limits.hung)
+        for driver in inputs.drivers
+        if driver.age > limits.hung and _has_been_over(inputs, driver.generation, limits.hung)
     ]
 
 
-def find_useless_spares(sight: Sight, limits: Limits) -> list[SpareProcess]:
+def find_useless_spares(inputs: HealthInputs, limits: Limits) -> list[SpareProcess]:
     """Spares that hang, while they warm up or while they wait, and all of them when there is to be none."""
-    return [spare for spare in sight.spares if not limits.has_spare or _hangs(spare, limits)]
+    return [spare for spare in inputs.spares if not limits.has_spare or _hangs(spare, limits)]
 
 
 def _hangs(spare: SpareProcess, limits: Limits) -> bool:
@@ -322,17 +322,17 @@ def _hangs(spare: SpareProcess, limits: Limits) -> bool:
     return spare.silence > patience or spare.age > patience + timedelta(seconds=MOST_REHEARSAL_SECONDS)
 
 
-def describe_spares(sight: Sight) -> str:
-    if any(spare.is_ready for spare in sight.spares):
+def describe_spares(inputs: HealthInputs) -> str:
+    if any(spare.is_ready for spare in inputs.spares):
         return "a spare driver is ready"
-    return "a spare driver is warming up" if sight.spares else "there is no spare driver now"
+    return "a spare driver is warming up" if inputs.spares else "there is no spare driver now"
 
 
-def _has_been_over(sight: Sight, generation: int, time: timedelta) -> bool:
-    if generation == sight.status_row.generation or not state_machine.is_over(sight.ledger, generation):
+def _has_been_over(inputs: HealthInputs, generation: int, time: timedelta) -> bool:
+    if generation == inputs.status_row.generation or not state_machine.is_over(inputs.ledger, generation):
         return False
-    last = max((entry.at for entry in sight.ledger.entries if entry.generation == generation), default=sight.now)
-    return sight.now - last > time
+    last = max((entry.at for entry in inputs.ledger.entries if entry.generation == generation), default=inputs.now)
+    return inputs.now - last > time
 
 
 class Cure(StrEnum):
@@ -348,18 +348,18 @@ class Cure(StrEnum):
     ASK_PERSON = "ask a person"
 
 
-def is_silent(sight: Sight, limits: Limits) -> bool:
-    return sight.silence is not None and sight.silence > limits.hung
+def is_silent(inputs: HealthInputs, limits: Limits) -> bool:
+    return inputs.silence is not None and inputs.silence > limits.hung
 
 
-def choose_cure(sight: Sight, limits: Limits, task_state: str | None) -> Cure:
+def choose_cure(inputs: HealthInputs, limits: Limits, task_state: str | None) -> Cure:
     """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
-    if sight.is_snapshot:
+    if inputs.is_snapshot:
         return Cure.NONE
-    stands_still = is_stuck(sight, limits)
-    if not is_silent(sight, limits) and not stands_still:
+    stands_still = is_stuck(inputs, limits)
+    if not is_silent(inputs, limits) and not stands_still:
         return Cure.NONE
-    own = [driver for driver in sight.drivers if driver.generation == sight.status_row.generation]
+    own = [driver for driver in inputs.drivers if driver.generation == inputs.status_row.generation]
     if any(driver.age <= limits.starting for driver in own) and not stands_still:
         return Cure.WAIT
     if own:

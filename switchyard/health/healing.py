@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from switchyard.deadline import Deadline
 from switchyard.drivers.running import end_driver, end_spare
 from switchyard.health import checks
-from switchyard.health.checks import Cure, Level, Sight, Verdict
-from switchyard.health.inputs import look, see_beats, see_drivers
+from switchyard.health.checks import Cure, HealthInputs, Level, Verdict
+from switchyard.health.inputs import add_drivers, add_heartbeats, read_inputs
 from switchyard.settings import Settings
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import Run, reconcile, run_of_life
@@ -38,19 +38,19 @@ class Healing:
 def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> Healing:
     """`find_task_state` gives the state of the task that keeps a driver alive, by its run id."""
     reconcile(settings, open_history(settings.layout))
-    sight = see_drivers(see_beats(look(settings), settings, {}), settings, {})
-    done = [*_end_orphans(settings, sight), *_end_useless_spares(settings, sight)]
-    generation = sight.status_row.generation
-    life = run_of_life(sight.ledger, generation) if generation is not None else None
+    inputs = add_drivers(add_heartbeats(read_inputs(settings), settings, {}), settings, {})
+    done = [*_end_orphans(settings, inputs), *_end_useless_spares(settings, inputs)]
+    generation = inputs.status_row.generation
+    life = run_of_life(inputs.ledger, generation) if generation is not None else None
     if generation is None or life is None:
         return Healing(done)
-    cure = checks.choose_cure(sight, settings.limits, find_task_state(life.run_id))
-    if cure is Cure.END_DRIVER and _reports_after_all(settings, sight):
+    cure = checks.choose_cure(inputs, settings.limits, find_task_state(life.run_id))
+    if cure is Cure.END_DRIVER and _reports_after_all(settings, inputs):
         return Healing(done)
     if cure is Cure.END_DRIVER:
-        return Healing([*done, _end_hung(settings, sight, generation)])
+        return Healing([*done, _end_hung(settings, inputs, generation)])
     if cure is Cure.START_RUN:
-        run = _next_run(sight, life)
+        run = _next_run(inputs, life)
         text = f"generation {generation} has no driver and no task that starts one: run {run.run_id} is started"
         tell(settings.layout, text, level="WARNING", generation=generation)
         return Healing([*done, text], run)
@@ -60,17 +60,20 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
     return Healing(done)
 
 
-def _reports_after_all(settings: Settings, sight: Sight) -> bool:
+def _reports_after_all(settings: Settings, inputs: HealthInputs) -> bool:
     """When the clock was put forward, a live driver seems silent until its next report: that is waited for."""
-    if not checks.is_silent(sight, settings.limits):
+    if not checks.is_silent(inputs, settings.limits):
         return False
     wait = Deadline(2 * settings.heartbeat_seconds)
-    return any(see_beats(sight, settings, {}).beats[-1:] != sight.beats[-1:] for _ in wait.polls(PROGRESS_POLL_SECONDS))
+    return any(
+        add_heartbeats(inputs, settings, {}).heartbeats[-1:] != inputs.heartbeats[-1:]
+        for _ in wait.polls(PROGRESS_POLL_SECONDS)
+    )
 
 
-def _end_orphans(settings: Settings, sight: Sight) -> list[str]:
+def _end_orphans(settings: Settings, inputs: HealthInputs) -> list[str]:
     done = []
-    for driver in checks.find_orphans(sight, settings.limits):
+    for driver in checks.find_orphans(inputs, settings.limits):
         end_driver(driver.session)
         text = f"a driver of generation {driver.generation}, which is over, was still there and was ended"
         tell(settings.layout, text, level="WARNING", generation=driver.generation)
@@ -78,9 +81,9 @@ def _end_orphans(settings: Settings, sight: Sight) -> list[str]:
     return done
 
 
-def _end_useless_spares(settings: Settings, sight: Sight) -> list[str]:
+def _end_useless_spares(settings: Settings, inputs: HealthInputs) -> list[str]:
     done = []
-    for spare in checks.find_useless_spares(sight, settings.limits):
+    for spare in checks.find_useless_spares(inputs, settings.limits):
         if end_spare(settings.workspace, spare):
             text = (
                 "a spare driver hung and was ended" if settings.spare else "a spare driver was there that is not wanted"
@@ -90,8 +93,8 @@ def _end_useless_spares(settings: Settings, sight: Sight) -> list[str]:
     return done
 
 
-def _end_hung(settings: Settings, sight: Sight, generation: int) -> str:
-    for driver in sight.drivers:
+def _end_hung(settings: Settings, inputs: HealthInputs, generation: int) -> str:
+    for driver in inputs.drivers:
         if driver.generation == generation:
             end_driver(driver.session)
     text = f"the driver of generation {generation} hung and was ended; its task starts the next attempt"
@@ -99,7 +102,7 @@ def _end_hung(settings: Settings, sight: Sight, generation: int) -> str:
     return text
 
 
-def _next_run(sight: Sight, life: Run) -> Run:
+def _next_run(inputs: HealthInputs, life: Run) -> Run:
     """Named after the attempt that is missing: asking twice starts one."""
-    attempt = sight.beats[-1].attempt + 1 if sight.beats else 1
+    attempt = inputs.heartbeats[-1].attempt + 1 if inputs.heartbeats else 1
     return replace(life, run_id=f"{life.run_id}-attempt-{attempt}", note=f"{life.note}; started again by health")

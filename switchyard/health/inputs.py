@@ -1,4 +1,4 @@
-"""Looks at everything the health checks judge by: tables, broker, disks, processes of this machine."""
+"""Reads what the health checks judge by: tables, broker, disks, processes of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from switchyard.drivers.running import list_drivers, list_spares
 from switchyard.errors import SwitchyardError
 from switchyard.health.audits import ASKED, newest_audit
-from switchyard.health.checks import CHECKS, WINDOW, Beat, Disk, Sight, Verdict
+from switchyard.health.checks import CHECKS, WINDOW, Disk, HealthInputs, Heartbeat, Verdict
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
 from switchyard.swap.history_store import HistoryStore
@@ -21,38 +21,38 @@ from switchyard.tables import store
 from switchyard.tables.progress import Progress, recent_rows
 
 
-def inspect(settings: Settings, kafka: Mapping[str, str], check: str) -> Verdict:
-    """One check, with a look at no more than it needs."""
-    sight = look(settings)
+def run_check(settings: Settings, kafka: Mapping[str, str], check: str) -> Verdict:
+    """One check; reads no more than it needs."""
+    inputs = read_inputs(settings)
     see = _PARTS.get(check)
-    return CHECKS[check](see(sight, settings, kafka) if see else sight, settings.limits)
+    return CHECKS[check](see(inputs, settings, kafka) if see else inputs, settings.limits)
 
 
-def inspect_all(settings: Settings, kafka: Mapping[str, str]) -> list[Verdict]:
-    return [inspect(settings, kafka, check) for check in CHECKS]
+def run_checks(settings: Settings, kafka: Mapping[str, str]) -> list[Verdict]:
+    return [run_check(settings, kafka, check) for check in CHECKS]
 
 
-def look(settings: Settings) -> Sight:
+def read_inputs(settings: Settings) -> HealthInputs:
     history = HistoryStore(settings.layout)
-    return Sight(datetime.now(UTC), history.ledger(), history.status_row())
+    return HealthInputs(datetime.now(UTC), history.ledger(), history.status_row())
 
 
-def see_beats(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    generation = sight.status_row.generation
+def add_heartbeats(inputs: HealthInputs, settings: Settings, kafka: Mapping[str, str]) -> HealthInputs:
+    generation = inputs.status_row.generation
     rows = [] if generation is None else recent_rows(settings.layout, generation, WINDOW)
-    return replace(sight, beats=[_beat(row) for row in sorted(rows, key=lambda row: row.order)])
+    return replace(inputs, heartbeats=[_heartbeat(row) for row in sorted(rows, key=lambda row: row.order)])
 
 
-def see_broker(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
+def add_broker(inputs: HealthInputs, settings: Settings, kafka: Mapping[str, str]) -> HealthInputs:
     try:
         with TopicReader(kafka) as reader:
             reader.list_topics()
     except SwitchyardError as error:
-        return replace(sight, broker_error=str(error))
-    return sight
+        return replace(inputs, broker_error=str(error))
+    return inputs
 
 
-def see_disks(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
+def add_disks(inputs: HealthInputs, settings: Settings, kafka: Mapping[str, str]) -> HealthInputs:
     places = {"home": settings.workspace.home}
     if settings.layout.is_local:
         places["tables"] = Path(settings.layout.under())
@@ -61,21 +61,21 @@ def see_disks(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sig
         if path.exists():
             usage = shutil.disk_usage(path)
             disks.append(Disk(name, usage.free, usage.total))
-    return replace(sight, disks=disks)
+    return replace(inputs, disks=disks)
 
 
-def see_drivers(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    return replace(sight, drivers=list_drivers(settings.workspace), spares=list_spares(settings.workspace))
+def add_drivers(inputs: HealthInputs, settings: Settings, kafka: Mapping[str, str]) -> HealthInputs:
+    return replace(inputs, drivers=list_drivers(settings.workspace), spares=list_spares(settings.workspace))
 
 
-def see_audit(sight: Sight, settings: Settings, kafka: Mapping[str, str]) -> Sight:
-    mine = pc.field("generation") == sight.status_row.generation
+def add_audit(inputs: HealthInputs, settings: Settings, kafka: Mapping[str, str]) -> HealthInputs:
+    mine = pc.field("generation") == inputs.status_row.generation
     rows = store.read_rows(settings.layout, "audits", where=mine, columns=list(ASKED))
-    return replace(sight, audit=newest_audit(rows))
+    return replace(inputs, audit=newest_audit(rows))
 
 
-def _beat(row: Progress) -> Beat:
-    return Beat(
+def _heartbeat(row: Progress) -> Heartbeat:
+    return Heartbeat(
         at=row.at,
         attempt=row.attempt,
         batch_id=row.batchId,
@@ -89,13 +89,13 @@ def _beat(row: Progress) -> Beat:
     )
 
 
-_PARTS: dict[str, Callable[[Sight, Settings, Mapping[str, str]], Sight]] = {
-    "broker": see_broker,
-    "heartbeat": see_beats,
-    "progress": see_beats,
-    "lag": see_beats,
-    "rejects": see_beats,
-    "disk": see_disks,
-    "drivers": see_drivers,
-    "audit": see_audit,
+_PARTS: dict[str, Callable[[HealthInputs, Settings, Mapping[str, str]], HealthInputs]] = {
+    "broker": add_broker,
+    "heartbeat": add_heartbeats,
+    "progress": add_heartbeats,
+    "lag": add_heartbeats,
+    "rejects": add_heartbeats,
+    "disk": add_disks,
+    "drivers": add_drivers,
+    "audit": add_audit,
 }

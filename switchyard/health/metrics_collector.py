@@ -16,7 +16,7 @@ from switchyard.health.checks import LastAudit
 from switchyard.health.incident_table import incident_of
 from switchyard.health.incidents import Incident, open_incidents
 from switchyard.health.metrics import ActiveGeneration, MetricInputs, TableSize, measure
-from switchyard.health.read_model import Sight
+from switchyard.health.read_model import ReadModel
 from switchyard.offsets import Offsets, from_json
 from switchyard.policies import Target
 from switchyard.swap.generations import load_spec
@@ -31,8 +31,8 @@ BATCH_WINDOW = timedelta(minutes=1)
 class MetricsCollector(Collector):
     """Shared by all requests of a process."""
 
-    def __init__(self, sight: Sight) -> None:
-        self._sight = sight
+    def __init__(self, model: ReadModel) -> None:
+        self._model = model
         self._lock = threading.Lock()
         self._incidents: tuple[int, Mapping[str, Incident]] = (-1, {})
         self._starts: dict[int, Offsets] = {}
@@ -42,12 +42,12 @@ class MetricsCollector(Collector):
             return measure(self._read(datetime.now(UTC)))
 
     def _read(self, now: datetime) -> MetricInputs:
-        moment = self._sight.live.moment()
+        moment = self._model.live.moment()
         active = self._read_active(moment.status, moment) if moment.status else None
-        return MetricInputs(now, __version__, self._sight.ledger(), self._open_incidents(), active)
+        return MetricInputs(now, __version__, self._model.ledger(), self._open_incidents(), active)
 
     def _read_active(self, status: Status, moment: Moment) -> ActiveGeneration:
-        shown, progress = self._sight.describe(moment), moment.progress
+        shown, progress = self._model.describe(moment), moment.progress
         return ActiveGeneration(
             generation=status.generation,
             epoch=status.epoch,
@@ -68,29 +68,29 @@ class MetricsCollector(Collector):
     def _start_of(self, generation: int) -> Offsets:
         """Where it began to read: fixed for its life, so read once."""
         if generation not in self._starts:
-            spec = load_spec(self._sight.settings.layout, generation)
+            spec = load_spec(self._model.settings.layout, generation)
             self._starts = {generation: spec.startOffsets} if spec else {}
         return self._starts.get(generation, {})
 
     def _batch_seconds(self, newest: Progress) -> list[float]:
-        rows = self._sight.recent_progress(newest.generation)
+        rows = self._model.recent_progress(newest.generation)
         batches = [row for row in rows if row["startOffsets"] is not None]
         since = newest.at - BATCH_WINDOW
         shown = [row for row in batches[:-1] if row["at"] >= since] + batches[-1:]
         return [row["batchMs"] / 1000 for row in shown]
 
     def _last_audit(self, generation: int) -> LastAudit | None:
-        rows = self._sight.rows("audits").rows
+        rows = self._model.rows("audits").rows
         return newest_audit(rows.filter(pc.equal(rows["generation"], generation)).to_pylist())
 
     def _open_incidents(self) -> Mapping[str, Incident]:
-        found = self._sight.rows("incidents")
+        found = self._model.rows("incidents")
         if self._incidents[0] != found.version:
             self._incidents = (found.version, open_incidents(map(incident_of, found.rows.to_pylist())))
         return self._incidents[1]
 
     def _size_of(self, name: str) -> TableSize:
-        found = self._sight.live.read(name)
+        found = self._model.live.read(name)
         if not isinstance(found, Files):
             raise TypeError(f"{name} is not a big table")
         rows = [file.rows for file in found.files]

@@ -19,7 +19,7 @@ RECENT_ROWS = 200
 _PROGRESS = ["generation", "at", "inputRows", "batchMs", "startOffsets"]
 
 
-class Sight:
+class ReadModel:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.live = LiveTables(settings.layout)

@@ -24,7 +24,7 @@ from switchyard.drivers.java import find_java
 from switchyard.drivers.supervisor_state import find_supervisor
 from switchyard.errors import SwitchyardError
 from switchyard.health.checks import describe_spares, find_useless_spares
-from switchyard.health.inputs import look, see_drivers
+from switchyard.health.inputs import add_drivers, read_inputs
 from switchyard.health.status_report import describe_status
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.topics import TopicReader
@@ -254,7 +254,7 @@ def _generation(settings: Settings) -> Finding:
 
 def _spare(settings: Settings) -> Finding:
     """That there is none is normal during a swap; one that hangs is ended by health."""
-    sight = see_drivers(look(settings), settings, {})
-    is_well = not find_useless_spares(sight, settings.limits)
+    inputs = add_drivers(read_inputs(settings), settings, {})
+    is_well = not find_useless_spares(inputs, settings.limits)
     remedy = "" if is_well else "it hangs: see the log of switchyard_spare; switchyard_health ends it"
-    return Finding("spare", is_well, describe_spares(sight), remedy)
+    return Finding("spare", is_well, describe_spares(inputs), remedy)

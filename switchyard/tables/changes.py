@@ -38,7 +38,7 @@ _POSITION = re.compile(r"[a-z_]+=-?\d{1,18}(,[a-z_]+=-?\d{1,18}){0,20}")
 
 
 @dataclass(frozen=True)
-class Event:
+class ChangeEvent:
     kind: str
     data: dict[str, Any]
 
@@ -76,23 +76,23 @@ class Changes:
                 position[table] = self._tables[table].version
         return position | _big_position(self._live.moment())
 
-    def after(self, position: Position, names: Iterable[str] = ()) -> tuple[list[Event], dict[str, int]]:
+    def after(self, position: Position, names: Iterable[str] = ()) -> tuple[list[ChangeEvent], dict[str, int]]:
         """The events since a position, and the position after them. `names` are tables whose new rows are wanted."""
         reached = dict(position)
-        events: list[Event] = []
+        events: list[ChangeEvent] = []
         for kind, table in SMALL.items():
             rows = self._advance_small(table, reached)
             if rows is None:
-                return [Event("reset", {})], self.now()
+                return [ChangeEvent("reset", {})], self.now()
             if rows:
-                events.append(Event(kind, {"rows": rows}))
+                events.append(ChangeEvent(kind, {"rows": rows}))
         moment = self._live.moment()
         goal = _big_position(moment)
         if goal != {name: reached.get(name) for name in goal}:
             is_flip = goal.get("generation") != reached.get("generation")
             events += [] if is_flip else self._advance_big(reached, goal, names)
             versions = moment.progress.versions() if moment.progress else {}
-            events.append(Event("tables", {"generation": goal.get("generation"), "versions": versions}))
+            events.append(ChangeEvent("tables", {"generation": goal.get("generation"), "versions": versions}))
             reached |= goal
         return events, reached
 
@@ -106,7 +106,7 @@ class Changes:
         is_lost = reached.get(table, -1) >= 0 and not has_commit(followed.folder, reached[table])
         return None if is_lost else rows
 
-    def _advance_big(self, reached: Position, goal: Position, names: Iterable[str]) -> list[Event]:
+    def _advance_big(self, reached: Position, goal: Position, names: Iterable[str]) -> list[ChangeEvent]:
         events = []
         for name in names:
             table, generation = ACTIVE_NAMES[name], goal["generation"]
@@ -114,7 +114,7 @@ class Changes:
             rows, more = self._new_rows(table, generation, range(first, min(last, first + MOST_VERSIONS) + 1))
             if rows or more or last - first >= MOST_VERSIONS:
                 document = {"name": name, "generation": generation, "version": last, "rows": rows, "more": more}
-                events.append(Event("rows", document))
+                events.append(ChangeEvent("rows", document))
         return events
 
     def _new_rows(self, table: str, generation: int, versions: range) -> tuple[list[Row], int]:

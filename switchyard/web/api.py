@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from switchyard import __version__
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.health.metrics_collector import MetricsCollector
-from switchyard.health.read_model import Sight
+from switchyard.health.read_model import ReadModel
 from switchyard.kafka.topics import TopicReader
 from switchyard.local import swap_client
 from switchyard.local.kafka_settings import find_kafka
@@ -68,8 +68,8 @@ def create_app(settings: Settings, access: Access, static: Path = STATIC) -> Fas
     app.middleware("http")(_add_headers)
     app.add_exception_handler(SwitchyardError, _explain)
     app.add_exception_handler(Exception, _explain_unforeseen)
-    sight = Sight(settings)
-    add_reading(app, settings, access, sight)
+    model = ReadModel(settings)
+    add_reading(app, settings, access, model)
     add_commands(app, settings, access)
     add_page(app, static)
     return app
@@ -91,22 +91,22 @@ def _explain_unforeseen(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": explain_failure(error, "the log of the API server has the details")}, 500)
 
 
-def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) -> None:
+def add_reading(app: FastAPI, settings: Settings, access: Access, model: ReadModel) -> None:
     Reads = Annotated[Viewer, Depends(access.read)]  # an alias of a type
 
     @app.get(f"{API}/me")
     def me(viewer: Reads) -> documents.Me:
         return documents.Me(name=viewer.name, mayCommand=viewer.may_command, seesAddresses=viewer.sees_addresses)
 
-    @app.get(f"{API}/status", response_model=documents.Status)
+    @app.get(f"{API}/status", response_model=documents.StatusReport)
     def status() -> Response:
-        return _json(sight.status())
+        return _json(model.status())
 
     @app.get(f"{API}/tables")
     def tables() -> list[documents.Table]:
         return [describe_table(name) for name in (*ACTIVE_NAMES, *WHOLE_NAMES)]
 
-    @app.get(API + "/tables/{name}", response_model=documents.Page, responses={404: _REFUSALS[400]})
+    @app.get(API + "/tables/{name}", response_model=documents.TablePage, responses={404: _REFUSALS[400]})
     def table(
         name: str,
         viewer: Reads,
@@ -129,13 +129,13 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
             limit=limit,
             sees_addresses=viewer.sees_addresses,
         )
-        page = sight.reader.page(name, query)
+        page = model.reader.page(name, query)
         rows = page.rows if viewer.sees_addresses else [mask_row(row) for row in page.rows]
         return _json({"rows": rows, "total": page.total, "version": page.version, "generation": page.generation})
 
     @app.get(f"{API}/swaps", response_model=documents.Swap)
     def swap(id: Annotated[str, Query(min_length=1, max_length=300)]) -> Response:
-        return _json(sight.swap(id))
+        return _json(model.swap(id))
 
     @app.get(f"{API}/topics")
     def topics() -> documents.Topics:
@@ -154,11 +154,11 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, sight: Sight) 
             raise InputError(f"new rows can be had of {', '.join(ACTIVE_NAMES)} only")
         last = request.headers.get("last-event-id") or position
         start = parse_position(last) if last else None
-        body = stream_changes(sight, viewer, start, rows)
+        body = stream_changes(model, viewer, start, rows)
         # Without the header nginx holds events back until its buffer is full.
         return StreamingResponse(body, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    collector = MetricsCollector(sight)
+    collector = MetricsCollector(model)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     def metrics() -> Response:

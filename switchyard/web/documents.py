@@ -21,7 +21,7 @@ class Me(BaseModel):
     seesAddresses: bool
 
 
-class Status(BaseModel):
+class StatusReport(BaseModel):
     """What `switchyard status --json` prints; before the first generation only these two."""
 
     model_config = ConfigDict(extra="allow")
@@ -40,7 +40,7 @@ class Table(BaseModel):
     columns: list[Column]
 
 
-class Page(BaseModel):
+class TablePage(BaseModel):
     rows: list[dict[str, Any]]
     total: int = Field(description="How many rows match, in and beyond the window.")
     version: int = Field(description="The Delta version that was read; -1 before there is one.")
@@ -119,7 +119,7 @@ class Reset(BaseModel):
 
 
 EVENTS: dict[str, type[BaseModel]] = {
-    "status": Status,
+    "status": StatusReport,
     "statusRow": NewRows,
     "history": NewRows,
     "logs": NewRows,

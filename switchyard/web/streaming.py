@@ -12,9 +12,9 @@ from fastapi.sse import format_sse_event
 
 from switchyard.deadline import Deadline
 from switchyard.errors import SwitchyardError
-from switchyard.health.read_model import Sight
+from switchyard.health.read_model import ReadModel
 from switchyard.stream.failures import explain_failure
-from switchyard.tables.changes import Event, Position, format_position
+from switchyard.tables.changes import ChangeEvent, Position, format_position
 from switchyard.web.access import Viewer, mask_row
 from switchyard.web.documents import dump
 
@@ -25,29 +25,29 @@ LIFE_SECONDS = 300.0
 
 
 async def stream_changes(
-    sight: Sight, viewer: Viewer, start: Position | None, names: Sequence[str], life_seconds: float = LIFE_SECONDS
+    model: ReadModel, viewer: Viewer, start: Position | None, names: Sequence[str], life_seconds: float = LIFE_SECONDS
 ) -> AsyncIterator[bytes]:
-    position: Position = start if start is not None else await run_in_threadpool(sight.changes.now)
-    yield format_event("status", await _status(sight), position, retry=1000)
+    position: Position = start if start is not None else await run_in_threadpool(model.changes.now)
+    yield format_event("status", await _status(model), position, retry=1000)
     end, beat = Deadline(life_seconds), Deadline(BEAT_SECONDS)
     while not end.has_passed and not _is_ending():
         try:
-            events, position = await run_in_threadpool(sight.changes.after, position, names)
+            events, position = await run_in_threadpool(model.changes.after, position, names)
         except (SwitchyardError, OSError) as error:
             # The tables are away; the reader of the stream stays and sees them come back.
-            events = [Event("trouble", {"detail": explain_failure(error, "the tables cannot be read")})]
+            events = [ChangeEvent("trouble", {"detail": explain_failure(error, "the tables cannot be read")})]
             await asyncio.sleep(1)
         if events or beat.has_passed:
             beat.restart(BEAT_SECONDS)
             for event in events:
                 yield format_event(event.kind, _mask(event.data, viewer))
             # Only the last event carries the position: a reader that is cut off before it gets all of them again.
-            yield format_event("status", await _status(sight), position)
+            yield format_event("status", await _status(model), position)
         await asyncio.sleep(TICK_SECONDS)
 
 
-async def _status(sight: Sight) -> dict[str, Any]:
-    return await run_in_threadpool(sight.status)
+async def _status(model: ReadModel) -> dict[str, Any]:
+    return await run_in_threadpool(model.status)
 
 
 def _mask(data: dict[str, Any], viewer: Viewer) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from switchyard.health.inputs import inspect_all
+from switchyard.health.inputs import run_checks
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swap.state_machine import Event
 from tests.integration.conftest import Stack
@@ -27,7 +27,7 @@ def test_history_is_built_published_and_taken_back(stack: Stack, spark: SparkSes
     assert status["generation"] > before["generation"]
     assert (status["joinType"], status["usersTopic"]) == ("asof", before["usersTopic"])
     assert (status["snapshot"]["from"], status["snapshot"]["to"]) == ("earliest", "latest")
-    verdicts = {verdict.check: verdict.is_incident for verdict in inspect_all(stack.settings, stack.kafka)}
+    verdicts = {verdict.check: verdict.is_incident for verdict in run_checks(stack.settings, stack.kafka)}
     assert not any(verdicts.values()), verdicts
     eventually(lambda: stack.api.run_state(BACKFILL_DAG, "history") == "success", 60, 1)
     eventually(lambda: stack.api.run_state(BACKFILL_DAG, "refused") == "failed", 60, 1)

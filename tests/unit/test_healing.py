@@ -16,7 +16,7 @@ from switchyard.drivers import processes
 from switchyard.drivers.running import list_drivers
 from switchyard.health.checks import Level
 from switchyard.health.healing import heal
-from switchyard.health.inputs import inspect
+from switchyard.health.inputs import run_check
 from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
@@ -157,18 +157,18 @@ def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> N
         assert heal(settings, lambda run_id: "running").done == []
         assert driver.poll() is None
         settings = hurry(settings)
-        eventually(lambda: inspect(settings, {}, "drivers").level is Level.MENDING)
+        eventually(lambda: run_check(settings, {}, "drivers").level is Level.MENDING)
         healing = heal(settings, lambda run_id: "running")
         assert driver.wait(10) == -9
     assert "which is over" in healing.done[0]
-    assert inspect(settings, {}, "drivers").level is Level.OK
+    assert run_check(settings, {}, "drivers").level is Level.OK
 
 
 def test_the_checks_that_need_no_broker_look_at_the_real_tables(settings: Settings) -> None:
-    assert inspect(settings, {}, "heartbeat").level is Level.OK
+    assert run_check(settings, {}, "heartbeat").level is Level.OK
     report_at(settings, 1)
     for check in ("heartbeat", "progress", "lag", "rejects", "disk", "swap", "drivers"):
-        assert inspect(settings, {}, check).level in (Level.OK, Level.WARNING), check
+        assert run_check(settings, {}, check).level in (Level.OK, Level.WARNING), check
 
 
 def test_the_age_of_a_process_is_that_of_its_start() -> None:

@@ -8,7 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from switchyard.drivers.running import DriverProcess
-from switchyard.health.checks import CHECKS, Beat, Cure, Disk, LastAudit, Level, Sight, choose_cure, find_orphans
+from switchyard.health.checks import (
+    CHECKS,
+    Cure,
+    Disk,
+    HealthInputs,
+    Heartbeat,
+    LastAudit,
+    Level,
+    choose_cure,
+    find_orphans,
+)
 from switchyard.health.incidents import Incident, Stage, find_news, open_incidents
 from switchyard.policies import Limits, Target
 from switchyard.settings import Settings
@@ -39,16 +49,16 @@ def entry(swap_id: str, event: Event, generation: int, seconds: float, deadline:
 FIRST = [entry("first", Event.REQUESTED, 1, 3700), entry("first", Event.APPLIED, 1, 3600)]
 
 
-def beat(seconds: float, *, lag: int | None = 0, is_batch: bool = True, **fields: float) -> Beat:
+def heartbeat(seconds: float, *, lag: int | None = 0, is_batch: bool = True, **fields: float) -> Heartbeat:
     shape = {"attempt": 1, "batch_id": 7, "input_rows": 100, "rejected_rows": 0, "batch_seconds": 1.0}
-    return Beat(at=ago(seconds), lag=lag, is_batch=is_batch, **{**shape, **fields})  # type: ignore[arg-type]
+    return Heartbeat(at=ago(seconds), lag=lag, is_batch=is_batch, **{**shape, **fields})  # type: ignore[arg-type]
 
 
-def sight(*beats: Beat, entries: list[Entry] | None = None, status_row: StatusRow = ACTIVE) -> Sight:
-    return Sight(NOW, Ledger.of(FIRST if entries is None else entries), status_row, beats=beats)
+def inputs(*heartbeats: Heartbeat, entries: list[Entry] | None = None, status_row: StatusRow = ACTIVE) -> HealthInputs:
+    return HealthInputs(NOW, Ledger.of(FIRST if entries is None else entries), status_row, heartbeats=heartbeats)
 
 
-def level(check: str, seen: Sight) -> Level:
+def level(check: str, seen: HealthInputs) -> Level:
     verdict = CHECKS[check](seen, LIMITS)
     assert verdict.check == check
     assert verdict.text
@@ -60,30 +70,30 @@ def level(check: str, seen: Sight) -> Level:
     [(1, Level.OK), (15, Level.OK), (16, Level.WARNING), (46, Level.MENDING), (301, Level.PERSON)],
 )
 def test_a_silent_generation_is_noticed_mended_and_then_handed_to_a_person(seconds: float, expected: Level) -> None:
-    assert level("heartbeat", sight(beat(seconds))) is expected
+    assert level("heartbeat", inputs(heartbeat(seconds))) is expected
 
 
 def test_a_generation_that_never_reported_is_as_old_as_its_flip() -> None:
     fresh = [entry("first", Event.REQUESTED, 1, 60), entry("first", Event.APPLIED, 1, 5)]
-    assert level("heartbeat", sight(entries=fresh)) is Level.OK
-    assert level("heartbeat", sight()) is Level.PERSON
+    assert level("heartbeat", inputs(entries=fresh)) is Level.OK
+    assert level("heartbeat", inputs()) is Level.PERSON
 
 
 def test_without_an_active_generation_the_first_swap_is_waited_for_but_not_for_ever() -> None:
     nothing = StatusRow()
-    assert level("heartbeat", sight(entries=[], status_row=nothing)) is Level.WARNING
+    assert level("heartbeat", inputs(entries=[], status_row=nothing)) is Level.WARNING
     pending = [entry("first", Event.REQUESTED, 1, 60)]
-    assert level("heartbeat", sight(entries=pending, status_row=nothing)) is Level.WARNING
+    assert level("heartbeat", inputs(entries=pending, status_row=nothing)) is Level.WARNING
     failed = [*pending, entry("first", Event.FAILED, 1, 50)]
-    assert level("heartbeat", sight(entries=failed, status_row=nothing)) is Level.MENDING
+    assert level("heartbeat", inputs(entries=failed, status_row=nothing)) is Level.MENDING
     late = [entry("first", Event.REQUESTED, 1, 400)]
-    assert level("heartbeat", sight(entries=late, status_row=nothing)) is Level.PERSON
+    assert level("heartbeat", inputs(entries=late, status_row=nothing)) is Level.PERSON
 
 
 def test_an_audit_with_differences_needs_a_person() -> None:
-    assert level("audit", sight()) is Level.OK
-    assert level("audit", replace(sight(), audit=LastAudit(ago(60), 1, 0))) is Level.OK
-    assert level("audit", replace(sight(), audit=LastAudit(ago(60), 1, 2))) is Level.PERSON
+    assert level("audit", inputs()) is Level.OK
+    assert level("audit", replace(inputs(), audit=LastAudit(ago(60), 1, 0))) is Level.OK
+    assert level("audit", replace(inputs(), audit=LastAudit(ago(60), 1, 2))) is Level.PERSON
 
 
 SNAPSHOT = [
@@ -95,7 +105,7 @@ SNAPSHOT = [
 
 
 def test_a_snapshot_is_healthy_without_a_driver_however_old_its_report_is() -> None:
-    seen = sight(beat(3900, lag=None, is_batch=True), entries=SNAPSHOT)
+    seen = inputs(heartbeat(3900, lag=None, is_batch=True), entries=SNAPSHOT)
     assert {check: level(check, seen) for check in CHECKS} == dict.fromkeys(CHECKS, Level.OK)
     assert choose_cure(seen, LIMITS, None) is Cure.NONE
     assert choose_cure(seen, LIMITS, "failed") is Cure.NONE
@@ -104,32 +114,32 @@ def test_a_snapshot_is_healthy_without_a_driver_however_old_its_report_is() -> N
 def test_the_job_of_a_backfill_is_no_orphan() -> None:
     pending = [*FIRST, entry("backfill-b", Event.REQUESTED, 2, 3000)]
     jobs = [DriverProcess(7, 2, timedelta(hours=1))]
-    assert find_orphans(replace(sight(entries=pending), drivers=jobs), LIMITS) == []
+    assert find_orphans(replace(inputs(entries=pending), drivers=jobs), LIMITS) == []
     failed = [*pending, entry("backfill-b", Event.FAILED, 2, 600)]
-    assert find_orphans(replace(sight(entries=failed), drivers=jobs), LIMITS) == jobs
+    assert find_orphans(replace(inputs(entries=failed), drivers=jobs), LIMITS) == jobs
 
 
-def waiting(seconds: int, lag: int | None, **fields: float) -> list[Beat]:
+def waiting(seconds: int, lag: int | None, **fields: float) -> list[Heartbeat]:
     """A batch, and since then heartbeats only."""
-    beats = [beat(at, lag=lag, is_batch=False, input_rows=0) for at in range(seconds, -1, -5)]
-    return [beat(seconds + 5, lag=lag, **fields), *beats]
+    heartbeats = [heartbeat(at, lag=lag, is_batch=False, input_rows=0) for at in range(seconds, -1, -5)]
+    return [heartbeat(seconds + 5, lag=lag, **fields), *heartbeats]
 
 
 def test_a_driver_that_lives_and_commits_nothing_while_records_wait_is_stuck() -> None:
-    assert level("progress", sight(*waiting(150, lag=500))) is Level.MENDING
-    assert level("progress", sight(*waiting(100, lag=500))) is Level.OK
-    assert level("progress", sight(*waiting(150, lag=0))) is Level.OK
-    assert level("progress", sight(*waiting(150, lag=None))) is Level.OK
+    assert level("progress", inputs(*waiting(150, lag=500))) is Level.MENDING
+    assert level("progress", inputs(*waiting(100, lag=500))) is Level.OK
+    assert level("progress", inputs(*waiting(150, lag=0))) is Level.OK
+    assert level("progress", inputs(*waiting(150, lag=None))) is Level.OK
 
 
 def test_a_generation_with_long_batches_is_not_stuck_in_one() -> None:
-    assert level("progress", sight(*waiting(150, lag=500, batch_seconds=40))) is Level.OK
-    assert level("progress", sight(*waiting(210, lag=500, batch_seconds=40))) is Level.MENDING
+    assert level("progress", inputs(*waiting(150, lag=500, batch_seconds=40))) is Level.OK
+    assert level("progress", inputs(*waiting(210, lag=500, batch_seconds=40))) is Level.MENDING
 
 
-def still(seconds: float, **fields: object) -> Sight:
+def still(seconds: float, **fields: object) -> HealthInputs:
     """A driver that has just reported, and that nothing has moved for so long."""
-    return sight(replace(beat(1, lag=500, is_batch=False), moved_at=ago(1 + seconds), **fields))  # type: ignore[arg-type]
+    return inputs(replace(heartbeat(1, lag=500, is_batch=False), moved_at=ago(1 + seconds), **fields))  # type: ignore[arg-type]
 
 
 def test_rows_that_do_not_move_are_unhealthy_long_before_the_driver_is_ended() -> None:
@@ -159,13 +169,13 @@ def test_a_driver_without_executors_is_unhealthy_even_if_nothing_waits() -> None
 def test_a_batch_that_takes_minutes_is_healthy_while_its_tasks_move() -> None:
     """No batch for long, by the rows; but the driver tells that its work has moved."""
     *earlier, last = waiting(170, lag=500)
-    seen = sight(*earlier, replace(last, moved_at=ago(12)))
+    seen = inputs(*earlier, replace(last, moved_at=ago(12)))
     assert level("progress", seen) is Level.OK
     assert choose_cure(replace(seen, drivers=drivers((1, 900))), LIMITS, "running") is Cure.NONE
 
 
-def lags(*values: int | None, rows: int = 100) -> Sight:
-    return sight(*(beat(len(values) - at, lag=lag, input_rows=rows) for at, lag in enumerate(values)))
+def lags(*values: int | None, rows: int = 100) -> HealthInputs:
+    return inputs(*(heartbeat(len(values) - at, lag=lag, input_rows=rows) for at, lag in enumerate(values)))
 
 
 def test_a_lag_that_grows_is_told_and_one_that_cannot_be_caught_up_needs_a_person() -> None:
@@ -176,33 +186,33 @@ def test_a_lag_that_grows_is_told_and_one_that_cannot_be_caught_up_needs_a_perso
     assert level("lag", lags(*growing, rows=10)) is Level.PERSON
     assert level("lag", lags(*growing, rows=0)) is Level.PERSON
     assert level("lag", lags(None, None)) is Level.WARNING
-    assert level("lag", sight()) is Level.OK
+    assert level("lag", inputs()) is Level.OK
 
 
 @pytest.mark.parametrize(
     ("rejected", "expected"), [(0, Level.OK), (19, Level.OK), (20, Level.WARNING), (50, Level.PERSON)]
 )
 def test_rejects_are_judged_by_their_share(rejected: int, expected: Level) -> None:
-    assert level("rejects", sight(beat(1, rejected_rows=rejected))) is expected
+    assert level("rejects", inputs(heartbeat(1, rejected_rows=rejected))) is expected
 
 
 def test_a_broker_that_does_not_answer_needs_a_person() -> None:
-    assert level("broker", sight()) is Level.OK
-    assert level("broker", replace(sight(), broker_error="it is down")) is Level.PERSON
+    assert level("broker", inputs()) is Level.OK
+    assert level("broker", replace(inputs(), broker_error="it is down")) is Level.PERSON
 
 
 @pytest.mark.parametrize(("free", "expected"), [(0.5, Level.PERSON), (1.5, Level.WARNING), (9, Level.OK)])
 def test_the_fullest_disk_counts(free: float, expected: Level) -> None:
     disks = [Disk("tables", int(free * 2**30), 2**40), Disk("home", 2**39, 2**40)]
-    assert level("disk", replace(sight(), disks=disks)) is expected
-    assert level("disk", sight()) is Level.OK
+    assert level("disk", replace(inputs(), disks=disks)) is expected
+    assert level("disk", inputs()) is Level.OK
 
 
 @pytest.mark.parametrize(("late", "expected"), [(-5, Level.OK), (5, Level.MENDING), (301, Level.PERSON)])
 def test_a_swap_past_its_deadline_is_settled_or_needs_a_person(late: float, expected: Level) -> None:
     asked = entry("second", Event.REQUESTED, 2, 500, deadline=ago(late))
-    assert level("swap", sight(entries=[*FIRST, asked])) is expected
-    assert level("swap", sight()) is Level.OK
+    assert level("swap", inputs(entries=[*FIRST, asked])) is expected
+    assert level("swap", inputs()) is Level.OK
 
 
 RETIRED = [
@@ -220,7 +230,7 @@ def drivers(*ages: tuple[int, float]) -> list[DriverProcess]:
 
 
 def test_a_driver_of_a_generation_that_is_over_is_an_orphan_once_it_had_time_to_end() -> None:
-    seen = sight(entries=[*FIRST, *RETIRED], status_row=SECOND)
+    seen = inputs(entries=[*FIRST, *RETIRED], status_row=SECOND)
     seen = replace(seen, drivers=drivers((1, 3000), (2, 900), (1, 10)))
     assert [driver.session for driver in find_orphans(seen, LIMITS)] == [100]
     assert level("drivers", seen) is Level.MENDING
@@ -245,12 +255,12 @@ def test_a_driver_of_a_generation_that_is_over_is_an_orphan_once_it_had_time_to_
 def test_a_silent_stream_is_brought_back_by_whoever_can(
     seconds: float, ages: list[tuple[int, float]], task_state: str | None, cure: Cure
 ) -> None:
-    seen = replace(sight(beat(seconds)), drivers=drivers(*ages))
+    seen = replace(inputs(heartbeat(seconds)), drivers=drivers(*ages))
     assert choose_cure(seen, LIMITS, task_state) is cure
 
 
 def test_a_stuck_driver_is_ended_though_it_reports() -> None:
-    seen = replace(sight(*waiting(150, lag=500)), drivers=drivers((1, 900)))
+    seen = replace(inputs(*waiting(150, lag=500)), drivers=drivers((1, 900)))
     assert choose_cure(seen, LIMITS, "running") is Cure.END_DRIVER
 
 
@@ -258,7 +268,7 @@ def test_one_alert_when_it_breaks_one_when_it_gets_worse_one_when_it_is_over() -
     history: list[Incident] = []
     told = []
     for minute, seconds in enumerate((5, 60, 90, 400, 500, 3, 4, 60)):
-        verdicts = [check(sight(beat(seconds)), LIMITS) for name, check in CHECKS.items() if name == "heartbeat"]
+        verdicts = [check(inputs(heartbeat(seconds)), LIMITS) for name, check in CHECKS.items() if name == "heartbeat"]
         news = find_news(history, verdicts, NOW + timedelta(minutes=minute))
         history += news
         told.append([incident.stage for incident in news])

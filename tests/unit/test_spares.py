@@ -35,7 +35,7 @@ from switchyard.drivers.spares import (
 )
 from switchyard.drivers.submission import GenerationRequest
 from switchyard.health import checks
-from switchyard.health.checks import Level, Sight
+from switchyard.health.checks import HealthInputs, Level
 from switchyard.layout import Workspace
 from switchyard.policies import Target
 from switchyard.settings import Settings
@@ -317,8 +317,8 @@ def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Wo
 
     def judge(spare: SpareProcess | None, has_spare: bool = True) -> tuple[Level, str]:
         spares = [spare] if spare else []
-        sight = Sight(datetime.now(UTC), Ledger(), StatusRow(epoch=0), spares=spares)
-        verdict = checks.check_drivers(sight, replace(limits, has_spare=has_spare))
+        inputs = HealthInputs(datetime.now(UTC), Ledger(), StatusRow(epoch=0), spares=spares)
+        verdict = checks.check_drivers(inputs, replace(limits, has_spare=has_spare))
         return verdict.level, verdict.text
 
     ready = SpareProcess(1, "spare-1", 3600 * second, is_ready=True, silence=2 * second)

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from switchyard.cli.main import main
 from switchyard.health.metrics import exported_metrics
-from switchyard.health.read_model import Sight
+from switchyard.health.read_model import ReadModel
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
@@ -341,10 +341,10 @@ async def read_to_status(stream: AsyncIterator[bytes]) -> list[dict[str, str]]:
 
 
 def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) -> None:
-    sight = Sight(Settings(root=layout.root))
+    model = ReadModel(Settings(root=layout.root))
 
     async def follow() -> list[list[dict[str, str]]]:
-        stream = stream_changes(sight, VIEWERS["viewer"], None, ["final_ui"])
+        stream = stream_changes(model, VIEWERS["viewer"], None, ["final_ui"])
         first = await read_to_status(stream)
         add_joined(layout, joined_rows(range(30, 32)))
         report_progress(layout, seconds=1)
@@ -360,8 +360,8 @@ def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) 
 
 def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layout: Layout) -> None:
     """`read_to_status` compares; the tables cannot be made unreadable here, so `trouble` does not come."""
-    sight = Sight(Settings(root=layout.root))
-    position = sight.changes.now() | {"status": -1}
+    model = ReadModel(Settings(root=layout.root))
+    position = model.changes.now() | {"status": -1}
     add_joined(layout, joined_rows(range(30, 32)))
     report_progress(layout, seconds=1)
     tell(layout, "one")
@@ -369,18 +369,18 @@ def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layou
     store.append_rows(layout, "swap_history", [{"swapId": "a", "event": "REFRESHED", "at": START}])
 
     async def follow() -> set[str]:
-        stream = stream_changes(sight, VIEWERS["admin"], position, ["final_ui"])
-        lost = stream_changes(sight, VIEWERS["admin"], position | {"status": 999}, [])
+        stream = stream_changes(model, VIEWERS["admin"], position, ["final_ui"])
+        lost = stream_changes(model, VIEWERS["admin"], position | {"status": 999}, [])
         return {event["event"] for each in (stream, stream, lost, lost) for event in await read_to_status(each)}
 
     assert asyncio.run(follow()) == EVENTS.keys() - {"trouble"}
 
 
 def test_a_new_control_message_comes_with_the_stream_masked_and_cut(reader: Any, layout: Layout) -> None:
-    sight = Sight(Settings(root=layout.root))
+    model = ReadModel(Settings(root=layout.root))
 
     async def follow() -> list[dict[str, str]]:
-        stream = stream_changes(sight, VIEWERS["viewer"], None, [])
+        stream = stream_changes(model, VIEWERS["viewer"], None, [])
         await read_to_status(stream)
         keep_messages(layout, '{"id": "ada@example.org"}', "x " * 35_000)
         return await read_to_status(stream)
@@ -394,7 +394,7 @@ def test_a_new_control_message_comes_with_the_stream_masked_and_cut(reader: Any,
 
 def test_a_stream_ends_so_that_the_login_is_checked_again(reader: Any, layout: Layout) -> None:
     async def drain() -> int:
-        stream = stream_changes(Sight(Settings(root=layout.root)), VIEWERS["admin"], None, [], life_seconds=0.1)
+        stream = stream_changes(ReadModel(Settings(root=layout.root)), VIEWERS["admin"], None, [], life_seconds=0.1)
         return len([part async for part in stream])
 
     assert asyncio.run(drain()) == 1
