@@ -84,6 +84,5 @@ def claim(settings: Settings, history: HistoryStore, spec: GenerationSpec, reque
     if attempt.must_stop():
         raise FencedError(f"generation {spec.generation} ended while attempt {attempt.number} was starting")
     if not transitions.note(history, request.entry(Event.STARTING, f"attempt {attempt.number}")):
-        text = f"the driver of generation {spec.generation} is starting again: attempt {attempt.number}"
-        tell(settings.layout, text, generation=spec.generation, swap_id=request.swapId)
+        attempt.tell(f"the driver of generation {spec.generation} is starting again: attempt {attempt.number}")
     return attempt

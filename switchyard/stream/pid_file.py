@@ -13,21 +13,30 @@ from switchyard.settings import Settings
 
 
 @contextlib.contextmanager
-def stoppable(settings: Settings, generation: int, stop: Callable[[], None]) -> Iterator[None]:
-    """Keep the process id on disk, and call `stop` on SIGTERM and SIGINT, as long as the block runs."""
+def catching_stop(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGTERM and SIGINT, as long as the block runs."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         stop()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    path: Path = settings.workspace.driver_pid(generation)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(str(os.getpid()))
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        # A newer attempt may have written its own id here.
-        if path.exists() and path.read_text() == str(os.getpid()):
-            path.unlink()
+
+
+@contextlib.contextmanager
+def stoppable(settings: Settings, generation: int, stop: Callable[[], None]) -> Iterator[None]:
+    """Keep the process id on disk, and call `stop` on SIGTERM and SIGINT, as long as the block runs."""
+    path: Path = settings.workspace.driver_pid(generation)
+    with catching_stop(stop):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(os.getpid()))
+        try:
+            yield
+        finally:
+            # A newer attempt may have written its own id here.
+            if path.exists() and path.read_text() == str(os.getpid()):
+                path.unlink()

@@ -84,10 +84,21 @@ def rehearse(
         tell(scratch.layout, "rehearsal")
         open_history(scratch.layout).ledger()
         target = open_history(settings.layout).status_row().target
-        if kafka and target and (spec := _choose_newest(kafka, target)):
-            _rehearse_newest(spark, scratch, spec, to_java(kafka), touch_pulse)
+        newest = _choose_newest(kafka, target) if kafka and target else None
+        java_kafka, began = to_java(kafka) if newest else None, time.monotonic()
+        spec = (newest or SYNTHETIC_SPEC).model_copy(update={"stateRetention": settings.state_retention})
+        kind = BatchRunner if newest else _SyntheticRunner
+        runner = kind(scratch, spec, claim_attempt(scratch.layout, spec.generation))
+        if java_kafka is None:
+            writer = _synthetic_rows(spark, spec).writeStream.trigger(processingTime="1 second")
         else:
-            _rehearse_synthetic(spark, scratch, touch_pulse)
+            rows = generation_rows(spark, spec, java_kafka, NEWEST_BATCH_RECORDS)
+            writer = rows.writeStream.trigger(availableNow=True)
+        _stream(scratch, runner, writer, touch_pulse)
+        verdict = _examine(spark, scratch.layout, spec, java_kafka, touch_pulse)
+    if not verdict.is_clean or not verdict.records:
+        raise SwitchyardError(f"the rehearsal failed: {verdict.describe()}")
+    log.info("rehearsed in %.1f s: %s", time.monotonic() - began, verdict.describe())
 
 
 @contextmanager
@@ -107,17 +118,6 @@ def _scratch_root(spark: SparkSession, settings: Settings, place: Path) -> Itera
                 root.delete_folder(REHEARSAL)
             except OSError as error:
                 log.warning("the folder of the rehearsal stays until the next one: %s", error)
-
-
-def _rehearse_synthetic(spark: SparkSession, settings: Settings, touch_pulse: Callable[[], None]) -> None:
-    began = time.monotonic()
-    spec = SYNTHETIC_SPEC.model_copy(update={"stateRetention": settings.state_retention})
-    users = _synthetic_records(spark, USERS, ("name", "email"))
-    accounts = _synthetic_records(spark, OWNERS, ("accountType",))
-    runner = _SyntheticRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
-    rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
-    _stream(settings, runner, rows.writeStream.trigger(processingTime="1 second"), touch_pulse)
-    _require_clean(_examine(spark, settings.layout, spec, None, touch_pulse), began)
 
 
 def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec | None:
@@ -147,21 +147,6 @@ def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec |
     return SYNTHETIC_SPEC.model_copy(update=update)
 
 
-def _rehearse_newest(
-    spark: SparkSession,
-    settings: Settings,
-    spec: GenerationSpec,
-    kafka: Mapping[str, str],
-    touch_pulse: Callable[[], None],
-) -> None:
-    began = time.monotonic()
-    spec = spec.model_copy(update={"stateRetention": settings.state_retention})
-    runner = BatchRunner(settings, spec, claim_attempt(settings.layout, spec.generation))
-    rows = generation_rows(spark, spec, kafka, NEWEST_BATCH_RECORDS)
-    _stream(settings, runner, rows.writeStream.trigger(availableNow=True), touch_pulse)
-    _require_clean(_examine(spark, settings.layout, spec, kafka, touch_pulse), began)
-
-
 def _examine(
     spark: SparkSession,
     layout: Layout,
@@ -175,12 +160,6 @@ def _examine(
         while not concurrent.futures.wait([examining], PULSE_SECONDS).done:
             touch_pulse()
         return examining.result()
-
-
-def _require_clean(verdict: Verdict, began: float) -> None:
-    if not verdict.is_clean or not verdict.records:
-        raise SwitchyardError(f"the rehearsal failed: {verdict.describe()}")
-    log.info("rehearsed in %.1f s: %s", time.monotonic() - began, verdict.describe())
 
 
 def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, touch_pulse: Callable[[], None]) -> None:
@@ -204,6 +183,12 @@ def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, t
 
 def _is_done(runner: BatchRunner) -> bool:
     return runner.progress.position is not None and has_reached(runner.progress.position.end, runner.spec.readyOffsets)
+
+
+def _synthetic_rows(spark: SparkSession, spec: GenerationSpec) -> DataFrame:
+    users = _synthetic_records(spark, USERS, ("name", "email"))
+    accounts = _synthetic_records(spark, OWNERS, ("accountType",))
+    return batch_rows(users, accounts, spec.joinType, spec.stateRetention)
 
 
 def _synthetic_records(spark: SparkSession, people: int, fields: tuple[str, ...]) -> DataFrame:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +17,7 @@ from switchyard.kafka.security import TOKEN_URL
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.attempt import End
 from switchyard.stream.driver import drive
+from switchyard.stream.pid_file import catching_stop
 from switchyard.stream.rehearsal import rehearse
 from switchyard.stream.session import start_session
 from switchyard.stream.watch_loop import PID_FILE_SECONDS
@@ -34,8 +32,15 @@ def serve(hand_off: HandOff, kafka: Mapping[str, str]) -> int:
 
     The Kafka settings are for the rehearsal only, which can do without: the order brings its own.
     """
-    settings = load_settings()
-    with _catching_signals(hand_off) as stop:
+    settings, stop = load_settings(), threading.Event()
+
+    def on_stop() -> None:
+        # Before the offer nothing can be left half done.
+        if hand_off.read_offer() is None and not hand_off.is_claimed:
+            os._exit(End.STOPPED.value)
+        stop.set()
+
+    with catching_stop(on_stop):
         order = _prepare_and_wait(settings, hand_off, kafka, stop)
     if order is None:
         return End.STOPPED.value
@@ -84,21 +89,3 @@ def _poll_for_order(spark: SparkSession, hand_off: HandOff, stop: threading.Even
 def _collect_garbage(spark: SparkSession) -> None:
     """Free what the rehearsal has left in the heap."""
     spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
-
-
-@contextmanager
-def _catching_signals(hand_off: HandOff) -> Iterator[threading.Event]:
-    """Set the event on SIGTERM or SIGINT. Before the offer, end at once: nothing can be left half done."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if hand_off.read_offer() is None and not hand_off.is_claimed:
-            os._exit(End.STOPPED.value)
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
