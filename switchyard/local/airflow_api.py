@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from switchyard.deadline import Deadline
 from switchyard.errors import SwitchyardError
 from switchyard.local.airflow import USER, airflow_url, read_password
 from switchyard.settings import Settings
@@ -44,7 +45,7 @@ class AirflowApi:
         self._user = user
         self._read_secret = read_secret
         self._token = ""
-        self._token_until = 0.0
+        self._token_expiry = Deadline(0)
 
     @classmethod
     def of(cls, settings: Settings) -> AirflowApi:
@@ -99,22 +100,22 @@ class AirflowApi:
 
     def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
         """Asked again when the server or its database did not answer: every call here may be made twice."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        deadline = Deadline(PATIENCE_SECONDS)
         while True:
             try:
                 return self._send(method, f"/api/v2{path}", body, {"Authorization": f"Bearer {self._bearer()}"})
             except ApiError as error:
                 if missing_ok and error.status == 404:
                     return None
-                if not error.is_passing or time.monotonic() > until:
+                if not error.is_passing or deadline.has_passed:
                     raise
             time.sleep(REPEAT_SECONDS)
 
     def _bearer(self) -> str:
-        if time.monotonic() >= self._token_until:
+        if self._token_expiry.has_passed:
             credentials = {"username": self._user, "password": self._read_secret()}
             self._token = self._send("POST", "/auth/token", credentials, {})["access_token"]
-            self._token_until = time.monotonic() + TOKEN_SECONDS
+            self._token_expiry.restart(TOKEN_SECONDS)
         return self._token
 
     def _send(
