@@ -22,8 +22,8 @@ from bench.measure import Figure, keep, tell
 from bench.stage import Filler, running_broker
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Event
 from switchyard.tables.progress import batches
 
 JOIN_TYPE = "left"

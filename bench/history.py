@@ -26,7 +26,7 @@ from switchyard.stream.query import generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.swap.backfills import BackfillHandler, backfill_id, require_snapshot
 from switchyard.swap.generations import keep_spec, resolve_spec
-from switchyard.swap.state_machine import Event
+from switchyard.swap.history import Event
 from switchyard.tables.writer import claim_attempt
 from tests.second_oracle import count_differences, count_events
 

@@ -18,7 +18,7 @@ from switchyard.stream.backfill import run_backfill
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.session import start_session
 from switchyard.swap.backfills import require_snapshot
-from switchyard.swap.state_machine import FINISHED
+from switchyard.swap.history import FINISHED
 from switchyard.wording import start_logging
 
 

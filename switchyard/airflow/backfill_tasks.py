@@ -16,11 +16,11 @@ from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitOperato
 from switchyard.drivers.submission import backfill_arguments
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
-from switchyard.swap.state_machine import Event
+from switchyard.swap.history import Event
 
 if TYPE_CHECKING:
+    from switchyard.swap.history import Request
     from switchyard.swap.reconcile import Run
-    from switchyard.swap.state_machine import Request
 
 BUILD_TASK, PUBLISH_TASK = "build", "publish"
 

@@ -132,7 +132,7 @@ class RollbackOperator(CommandOperator):
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.kafka.topics import TopicReader
         from switchyard.swap.commands import CommandHandler
-        from switchyard.swap.state_machine import ROLLBACK_PREFIX, Event
+        from switchyard.swap.history import ROLLBACK_PREFIX, Event
 
         run = context["dag_run"]
         requested_by = f"airflow:{run.triggering_user_name or 'manual'}"

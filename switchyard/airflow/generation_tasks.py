@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from switchyard.drivers.submission import GenerationRequest
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
-from switchyard.swap.state_machine import HOSTED_PREFIX, Entry, Event, Request
+from switchyard.swap.history import HOSTED_PREFIX, Entry, Event, Request
 
 FORM_FIELDS = {
     "usersTopic": "users_topic",

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from switchyard.drivers.submission import GenerationRequest
-from switchyard.swap.state_machine import Ledger, StatusRow
+from switchyard.swap.history import Ledger, StatusRow
 
 MOST_REHEARSAL_SECONDS = 300.0
 """No swap waits for a rehearsal, and one that is broken off begins again: on a busy machine, that makes it busier."""

@@ -16,8 +16,8 @@ from switchyard.kafka.probe import probe_gaps
 from switchyard.offsets import Gap, count_records
 from switchyard.settings import Settings
 from switchyard.swap.generations import load_spec
+from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Ledger
 from switchyard.tables import store
 from switchyard.tables.batch_totals import read_chain
 from switchyard.tables.compaction import LiveFile, list_files

@@ -14,8 +14,8 @@ from enum import StrEnum
 from switchyard.drivers.running import DriverProcess, SpareProcess
 from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.policies import Limits
-from switchyard.swap import state_machine
-from switchyard.swap.state_machine import Ledger, StatusRow
+from switchyard.swap import flip_rules, retirement_rules
+from switchyard.swap.history import Ledger, StatusRow
 from switchyard.wording import describe_time
 
 WINDOW = timedelta(minutes=3)
@@ -259,7 +259,7 @@ def check_swap(inputs: HealthInputs, limits: Limits) -> Verdict:
     if request is None:
         return Verdict("swap", Level.OK, "no swap is under way")
     name = f"{request.swapId} (generation {request.generation})"
-    if not state_machine.is_overdue(request, inputs.now) or request.deadline is None:
+    if not flip_rules.is_overdue(request, inputs.now) or request.deadline is None:
         return Verdict("swap", Level.OK, f"{name} is under way")
     late = inputs.now - request.deadline
     text = f"{name} is {describe_time(late)} past its deadline and not settled"
@@ -329,7 +329,7 @@ def describe_spares(inputs: HealthInputs) -> str:
 
 
 def _has_been_over(inputs: HealthInputs, generation: int, time: timedelta) -> bool:
-    if generation == inputs.status_row.generation or not state_machine.is_over(inputs.ledger, generation):
+    if generation == inputs.status_row.generation or not retirement_rules.is_over(inputs.ledger, generation):
         return False
     last = max((entry.at for entry in inputs.ledger.entries if entry.generation == generation), default=inputs.now)
     return inputs.now - last > time

@@ -10,7 +10,7 @@ import numpy as np
 
 from switchyard.offsets import Gap, Offsets
 from switchyard.swap.control import read_id
-from switchyard.swap.state_machine import Ledger
+from switchyard.swap.history import Ledger
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Stored = tuple[str, int, Numbers]

@@ -18,7 +18,7 @@ from switchyard.health.checks import CHECKS, LastAudit, Level
 from switchyard.health.incidents import Incident
 from switchyard.offsets import Offsets, count_records
 from switchyard.policies import Target
-from switchyard.swap.state_machine import SETTLING, Event, Ledger
+from switchyard.swap.history import SETTLING, Event, Ledger
 
 PREFIX = "switchyard_"
 

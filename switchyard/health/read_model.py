@@ -7,8 +7,8 @@ from typing import Any
 
 from switchyard.health.status_report import compose_status
 from switchyard.settings import Settings
+from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import entry_of, row_of
-from switchyard.swap.state_machine import Ledger
 from switchyard.tables.changes import Changes
 from switchyard.tables.live import LiveTables, Moment, Rows
 from switchyard.tables.progress import RATE_WINDOW, Progress

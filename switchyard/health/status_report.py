@@ -11,8 +11,9 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.fan_out import warn_of_growth
 from switchyard.swap.generations import load_spec
+from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Ledger, linger_end
+from switchyard.swap.retirement_rules import linger_end
 from switchyard.tables.progress import Progress, newest_progress, recent_rate, show_fan_out
 from switchyard.tables.status import Status, read_status
 

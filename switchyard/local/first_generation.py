@@ -8,9 +8,9 @@ from enum import StrEnum
 from switchyard.errors import SwitchyardError
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.settings import Settings
+from switchyard.swap.history import Event, Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import Run, run_of_life
-from switchyard.swap.state_machine import Event, Ledger
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from switchyard.tables.store import has_table, list_files, open_table

@@ -19,10 +19,11 @@ from switchyard.settings import Settings
 from switchyard.swap.backfills import backfill_id, parse_wish, publish_id
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import MOST_ID_CHARACTERS, check_named_topics, parse_message
+from switchyard.swap.flip_rules import is_overdue
+from switchyard.swap.history import FINISHED, ROLLBACK_PREFIX, Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe, open_history
 from switchyard.swap.reconcile import Run, retire_now
-from switchyard.swap.state_machine import FINISHED, ROLLBACK_PREFIX, Ledger, is_overdue
 
 BACKFILL_DAG = "switchyard_backfill"
 HISTORY_POLL_SECONDS = 0.25

@@ -11,10 +11,10 @@ from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import retirement_rules, transitions
+from switchyard.swap.history import BY_HAND_PREFIX, Event, Ledger, Request, StatusRow
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.planning import allow_seconds, count_to_read
-from switchyard.swap.state_machine import Event, Ledger, Request, StatusRow
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.writer import claim_attempt
 
@@ -46,7 +46,7 @@ class Attempt:
         return self.spec.generation
 
     def must_stop(self) -> bool:
-        return state_machine.must_stop(self.history.ledger(), self.request)
+        return retirement_rules.must_stop(self.history.ledger(), self.request)
 
     def tell(self, msg: str, level: Level = "INFO") -> None:
         """Write a line into `logs`, under the newest request of the generation."""
@@ -68,7 +68,7 @@ def find_request(settings: Settings, history: HistoryStore, spec: GenerationSpec
     seconds = allow_seconds(settings, history.ledger(), records, spec.target)
     return transitions.request(
         history,
-        f"{state_machine.BY_HAND_PREFIX}{spec.generation}",
+        f"{BY_HAND_PREFIX}{spec.generation}",
         choose=choose,
         requested_by="hand",
         now=datetime.now(UTC),

@@ -14,12 +14,12 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.settings import Settings
 from switchyard.stream.attempt import Attempt, End
 from switchyard.stream.running_query import RunningQuery
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import retirement_rules, transitions
 from switchyard.swap.generations import remove_checkpoint
+from switchyard.swap.history import Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import clean_up, last_seen, note_failure
-from switchyard.swap.state_machine import Request
 from switchyard.tables.logs import tell
 from switchyard.tables.writer import TableWriter, claim_attempt
 
@@ -50,8 +50,8 @@ def _end_when_over(attempt: Attempt, started: threading.Event) -> None:
     history = open_history(layout)
     fence = TableWriter(layout, BIG_TABLES[0], generation, attempt.number)
     while not started.wait(EARLY_SECONDS):
-        if state_machine.must_stop(history.ledger(), attempt.request):
-            if state_machine.is_abandoned(history.ledger(), generation):
+        if retirement_rules.must_stop(history.ledger(), attempt.request):
+            if retirement_rules.is_abandoned(history.ledger(), generation):
                 clean_up(layout, history, generation)
             remove_leftovers(layout, history, generation)
             attempt.settings.workspace.driver_pid(generation).unlink(missing_ok=True)
@@ -76,10 +76,10 @@ def retire_if_due(attempt: Attempt, running: RunningQuery, since: datetime) -> E
     def seen(generation: int) -> datetime | None:
         return last_seen(attempt.layout, generation)
 
-    if state_machine.should_undo(ledger, status_row, generation, now, since, rules, seen):
+    if retirement_rules.should_undo(ledger, status_row, generation, now, since, rules, seen):
         transitions.undo_flip(history, generation, now, since, rules, seen)
         return None
-    if not state_machine.should_retire(ledger, status_row, generation, now, rules, seen):
+    if not retirement_rules.should_retire(ledger, status_row, generation, now, rules, seen):
         return None
     # RETIRED is written between two batches, and no batch begins after it.
     with running.runner.busy:
@@ -109,7 +109,7 @@ def end_fenced(attempt: Attempt, error: FencedError) -> End:
 
 def record_failure(settings: Settings, history: HistoryStore, request: Request, reason: str) -> None:
     note_failure(settings, history, request.swapId, reason)
-    if state_machine.is_abandoned(history.ledger(), request.generation):
+    if retirement_rules.is_abandoned(history.ledger(), request.generation):
         clean_up(settings.layout, history, request.generation)
 
 

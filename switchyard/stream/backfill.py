@@ -34,12 +34,12 @@ from switchyard.stream.gate import examine
 from switchyard.stream.job_progress import JobProgress
 from switchyard.stream.pid_file import stoppable
 from switchyard.stream.query import read_range
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import retirement_rules, transitions
 from switchyard.swap.backfills import JOB_LOG_HINT, settle_snapshot, tell_of_failure
+from switchyard.swap.history import FINISHED, Entry, Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.ranges import check_held
-from switchyard.swap.state_machine import FINISHED, Entry, Event, Request
 from switchyard.tables import files
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
@@ -188,7 +188,7 @@ class _SnapshotJob:
 
     def _check_wanted(self) -> None:
         self.sink.check_fence()
-        if state_machine.must_stop(self.history.ledger(), self.request):
+        if retirement_rules.must_stop(self.history.ledger(), self.request):
             raise FencedError(f"the backfill of generation {self.spec.generation} was given up")
 
     def _write_topic(self, name: str) -> Staged:

@@ -27,8 +27,8 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Keeping
 from switchyard.spec import GenerationSpec
 from switchyard.swap.generations import load_spec
+from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Ledger
 from switchyard.tables import files, store
 from switchyard.tables.compaction import (
     COMPACTED,

@@ -1,6 +1,6 @@
 """The life of one attempt of a generation, from its claim to its exit code: `run_generation` has the steps in order.
 
-The main thread watches and acts on the history; batches run in Spark's threads. `state_machine` takes all decisions, on
+The main thread watches and acts on the history; batches run in Spark's threads. `swap` takes all decisions, on
 what the history says now, not on what this process remembers: any step may be repeated by another process.
 """
 
@@ -29,7 +29,7 @@ from switchyard.stream.runner import BatchRunner
 from switchyard.stream.running_query import RunningQuery
 from switchyard.stream.session import start_session
 from switchyard.stream.watch_loop import WatchLoop
-from switchyard.swap import state_machine
+from switchyard.swap import retirement_rules
 from switchyard.swap.generations import require_access
 from switchyard.swap.log_messages import open_history
 
@@ -39,7 +39,7 @@ log = logging.getLogger("switchyard.driver")
 def run_generation(settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str]) -> End:
     history, stop = open_history(settings.layout), threading.Event()
     request = find_request(settings, history, spec)
-    if state_machine.must_stop(history.ledger(), request):
+    if retirement_rules.must_stop(history.ledger(), request):
         log.info("generation %s is over; there is nothing to do", spec.generation)
         return End.RETIRED
     try:

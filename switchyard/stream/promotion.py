@@ -12,7 +12,7 @@ from switchyard.stream.attempt import Attempt
 from switchyard.stream.gate import TopicRows, Verdict, examine, find_end_to_read, read_again
 from switchyard.stream.running_query import RunningQuery
 from switchyard.swap import transitions
-from switchyard.swap.state_machine import Event, Request
+from switchyard.swap.history import Event, Request
 
 CANCEL_SECONDS = 0.2
 

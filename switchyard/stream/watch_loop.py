@@ -17,9 +17,9 @@ from switchyard.stream.heartbeat import Heartbeat
 from switchyard.stream.promotion import Promotion
 from switchyard.stream.running_query import RunningQuery
 from switchyard.stream.stall import StallWatch
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import retirement_rules, transitions
+from switchyard.swap.history import Event, Ledger, StatusRow
 from switchyard.swap.reconcile import retire_silent
-from switchyard.swap.state_machine import Event, Ledger, StatusRow
 
 HISTORY_SECONDS = 0.5
 RESTING_HISTORY_SECONDS = 1.0
@@ -100,14 +100,14 @@ class WatchLoop:
         ledger, status_row = history.ledger(), history.status_row()
         request = ledger.pending
         is_active = status_row.generation == generation
-        self._is_on_probation = is_active and state_machine.is_on_probation(ledger, _now(), rules)
+        self._is_on_probation = is_active and retirement_rules.is_on_probation(ledger, _now(), rules)
         self._is_resting = is_active and not self._is_on_probation
         self._runner.is_pending = request is not None and request.generation == generation and not is_active
         self._runner.is_catching_up = self._is_catching_up(ledger, status_row)
-        if state_machine.is_abandoned(ledger, generation):
+        if retirement_rules.is_abandoned(ledger, generation):
             self._promotion.cancel()
             return give_up(self._attempt, self._running)
-        if state_machine.must_stop(ledger, self._attempt.request):
+        if retirement_rules.must_stop(ledger, self._attempt.request):
             return End.RETIRED
         if request is not None and self._runner.is_pending:
             self._promotion.advance(request)

@@ -1,4 +1,5 @@
-"""The product: from a control message to a decision, the state machine of a swap, its transitions and its history.
+"""The product: from a control message to a decision, the history of all swaps, the rules, and the transitions.
 
-It may import tables and kafka. `control.py`, `state_machine.py` and `transitions.py` are pure. Start with `control.py`.
+It may import tables and kafka. Pure are `control.py`, `history.py`, `flip_rules.py` and `retirement_rules.py`.
+Start with `transitions.py`: it draws the states of a request and of a generation.
 """

@@ -19,13 +19,13 @@ from switchyard.offsets import Offsets, count_records
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap import control, state_machine, transitions
+from switchyard.swap import control, retirement_rules, transitions
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import check_target
 from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, require_access
+from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, StatusRow
 from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.swap.reconcile import clean_up
-from switchyard.swap.state_machine import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, StatusRow
 from switchyard.swap.transitions import SwapHistory
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import delete_uncommitted
@@ -182,7 +182,7 @@ def find_snapshot(ledger: Ledger, swap_id: str) -> Request | None:
 def settle_snapshot(settings: Settings, history: SwapHistory, snapshot: Request, event: Event, detail: str) -> Entry:
     """Ends the command for a snapshot as FINISHED or FAILED, once; what a failed one has written is removed."""
     transitions.note(history, snapshot.entry(event, detail))
-    if state_machine.is_abandoned(history.ledger(), snapshot.generation):
+    if retirement_rules.is_abandoned(history.ledger(), snapshot.generation):
         clean_up(settings.layout, history, snapshot.generation)
         if event is Event.FAILED:
             # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.

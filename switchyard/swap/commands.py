@@ -16,7 +16,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap import control, state_machine, transitions
+from switchyard.swap import control, flip_rules, transitions
 from switchyard.swap.control import Decision, DecisionKind, Message, UnknownTopicError
 from switchyard.swap.generations import (
     adopt_draft,
@@ -28,6 +28,7 @@ from switchyard.swap.generations import (
     require_spec,
     resolve_spec,
 )
+from switchyard.swap.history import BOOT_ID, Entry, Event, Ledger, Request, StatusRow, first_swap_id, next_swap_id
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.planning import (
@@ -40,7 +41,6 @@ from switchyard.swap.planning import (
     make_plan,
 )
 from switchyard.swap.reconcile import Run, fail_pending, run_of
-from switchyard.swap.state_machine import BOOT_ID, Entry, Event, Ledger, Request, StatusRow
 from switchyard.tables.logs import Level, tell
 from switchyard.wording import shorten
 
@@ -108,13 +108,13 @@ class CommandHandler:
         ledger, status_row = self.history.ledger(), self.history.status_row()
         if status_row.generation is not None or ledger.open_requests:
             return None
-        swap_id = state_machine.next_swap_id(ledger, BOOT_ID)
+        swap_id = next_swap_id(ledger, BOOT_ID)
         try:
             return self._take_once(Message(), swap_id, "switchyard")
         except transitions.Retry:
             return None
         except InputError as error:
-            last = [entry for entry in ledger.entries if state_machine.first_swap_id(entry.swapId) == BOOT_ID]
+            last = [entry for entry in ledger.entries if first_swap_id(entry.swapId) == BOOT_ID]
             if last and last[-1].detail == str(error):
                 return Answer(last[-1].swapId, last[-1])
             entry = Entry(swap_id, Event.REJECTED, requestedBy="switchyard", detail=str(error))
@@ -130,7 +130,7 @@ class CommandHandler:
     def next_run(self) -> Run | None:
         """The run to start now, with its start position on disk: who accepted the request may have died before."""
         ledger = self.history.ledger()
-        request = state_machine.needs_run(ledger)
+        request = flip_rules.needs_run(ledger)
         return run_of(ledger, request) if request is not None and self._has_spec(request) else None
 
     def _has_spec(self, request: Request) -> bool:
@@ -231,7 +231,7 @@ class CommandHandler:
     def _find_previous(self, ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         if status_row.generation is None:
             raise InputError("no generation is active yet, so there is nothing to roll back")
-        generation = state_machine.previous_generation(ledger, status_row)
+        generation = flip_rules.previous_generation(ledger, status_row)
         asked = ledger.request_of(generation) if generation is not None else None
         if generation is None or asked is None:
             raise InputError(f"generation {status_row.generation} is the first one; there is none to roll back to")
@@ -252,12 +252,12 @@ class CommandHandler:
         try:
             return control.decide(
                 message,
-                desired=state_machine.desired(ledger, status_row),
+                desired=flip_rules.desired(ledger, status_row),
                 active=status_row.target,
                 policy=self.settings.policy,
                 topics=topics,
-                pending_start=state_machine.pending_start(ledger),
-                is_snapshot=state_machine.desires_snapshot(ledger, status_row),
+                pending_start=flip_rules.pending_start(ledger),
+                is_snapshot=flip_rules.desires_snapshot(ledger, status_row),
             )
         except UnknownTopicError as error:
             # The broker lists only what this client may see; asked for by name, it says which it is.

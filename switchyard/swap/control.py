@@ -14,7 +14,7 @@ from switchyard.errors import InputError
 from switchyard.kafka.input_checks import check_topic_name, parse_moment
 from switchyard.layout import JOIN_TYPES
 from switchyard.policies import Policy, Target
-from switchyard.swap.state_machine import (
+from switchyard.swap.history import (
     BACKFILL_PREFIX,
     BOOT_ID,
     BY_HAND_PREFIX,

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from switchyard.layout import Layout
 from switchyard.policies import Target
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from switchyard.swap.history import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.status import ACTIVE

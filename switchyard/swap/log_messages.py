@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from switchyard.layout import Layout
+from switchyard.swap.history import FINISHED, Entry, Event, is_snapshot_id
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import FINISHED, Entry, Event, is_snapshot_id
 from switchyard.tables.logs import Level, tell
 
 _LEVELS: dict[Event, Level] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}

@@ -15,7 +15,7 @@ from switchyard.spec import GenerationSpec
 from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, DecisionKind
 from switchyard.swap.fan_out import warn_of_growth
 from switchyard.swap.generations import find_resumable_spec, resolve_spec
-from switchyard.swap.state_machine import Event, Ledger
+from switchyard.swap.history import Event, Ledger
 from switchyard.swap.transitions import SwapHistory
 from switchyard.tables.progress import Progress, bulk_rate, newest_progress, show_fan_out
 from switchyard.wording import describe_time

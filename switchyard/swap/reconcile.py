@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import flip_rules, retirement_rules, transitions
 from switchyard.swap.generations import remove_checkpoint
-from switchyard.swap.state_machine import Event, Ledger, Request
+from switchyard.swap.history import Event, Ledger, Request, run_id_of
 from switchyard.swap.transitions import SwapHistory
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.progress import newest_progress, report_again
@@ -50,7 +50,7 @@ def reconcile(settings: Settings, history: SwapHistory) -> None:
     report_snapshot(settings.layout, history, now)
     ledger = history.ledger()
     for generation in ledger.generations:
-        if state_machine.is_abandoned(ledger, generation):
+        if retirement_rules.is_abandoned(ledger, generation):
             clean_up(settings.layout, history, generation)
 
 
@@ -62,7 +62,7 @@ def retire_silent(settings: Settings, history: SwapHistory, now: datetime) -> No
     def seen(generation: int) -> datetime | None:
         return last_seen(layout, generation)
 
-    for generation in state_machine.silent_lingerers(history.ledger(), history.status_row(), now, rules, seen):
+    for generation in retirement_rules.silent_lingerers(history.ledger(), history.status_row(), now, rules, seen):
         is_snapshot = history.ledger().is_snapshot(generation)
         detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
         if transitions.try_retire(history, generation, detail, now, rules, seen):
@@ -95,7 +95,7 @@ def give_up_stuck(settings: Settings, history: SwapHistory, now: datetime) -> No
         return last_seen(settings.layout, generation)
 
     ledger = history.ledger()
-    request = state_machine.find_stuck(ledger, history.status_row(), now, settings.rules, seen)
+    request = flip_rules.find_stuck(ledger, history.status_row(), now, settings.rules, seen)
     if request is None:
         return
     if ledger.has(request.swapId, Event.STARTING):
@@ -145,7 +145,7 @@ def run_of(ledger: Ledger, request: Request) -> Run:
     """The run of a request. Its id is the same however often it is asked for."""
     target = request.target
     return Run(
-        run_id=state_machine.run_id_of(ledger, request),
+        run_id=run_id_of(ledger, request),
         note=f"generation {request.generation}: {target}, from {request.start}; "
         f"swap {request.swapId}, asked for by {request.requestedBy}",
         conf={

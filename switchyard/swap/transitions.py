@@ -1,5 +1,26 @@
 """The steps of a swap, each one transaction on the history. Any actor may take any step, crash after it, or repeat it.
 
+A request, once accepted, ends in exactly one of the outcomes on the right:
+
+    REQUESTED ──► STARTING ──► READY ──► try_flip() ─────────────────────────────────► APPLIED
+        │             │           │
+        └─────────────┴───────────┴────► withdrawn: a newer request ─────────────────► SUPERSEDED
+                                         withdrawn: its deadline, its driver, give_up() ► FAILED
+                                         what it asks for is active again ────────────► REFRESHED
+
+A command that needs no swap is settled at once: REFRESHED, REJECTED, or PLANNED for a dry run. The command for a
+snapshot goes from STARTING to PLANNED (finished) or FAILED, and never flips by itself.
+
+A generation, by the last of its entries:
+
+    (pending) ──► APPLIED: active ──► LINGERING ──► RETIRED ──► RETIRED twice: its rows are removed
+        │               ▲                 │            │
+        │               └─ a rollback, an undo, or the same message asks for it again
+        └── failed or superseded ──► RETIRED, when what it left is removed
+
+It remains active until another request flips; LINGERING until its time is over and its successor was seen at work;
+RETIRED until its keep time is over (try_remove).
+
 The history is `swap_history` with the status row; `swap/history_store.py` keeps both in Delta. Nothing here does any
 other I/O.
 """
@@ -12,8 +33,19 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from switchyard.policies import Rules, Target
-from switchyard.swap import state_machine
-from switchyard.swap.state_machine import Entry, Event, Ledger, Request, SignOfLife, StatusRow
+from switchyard.swap import flip_rules, retirement_rules
+from switchyard.swap.history import (
+    SETTLING,
+    UNDO_PREFIX,
+    Entry,
+    Event,
+    Ledger,
+    Request,
+    SignOfLife,
+    StatusRow,
+    is_snapshot_id,
+    next_swap_id,
+)
 
 
 class SwapHistory(Protocol):
@@ -38,7 +70,7 @@ def note(history: SwapHistory, entry: Entry) -> bool:
     """Writes an event of a swap once; False when it, or for an outcome any outcome, is there already."""
 
     def decide(ledger: Ledger) -> list[Entry]:
-        if entry.event in state_machine.SETTLING:
+        if entry.event in SETTLING:
             return [] if entry.swapId in ledger.outcomes else [entry]
         return [] if ledger.has(entry.swapId, entry.event) else [entry]
 
@@ -90,7 +122,7 @@ def order_snapshot(
     detail: str,
 ) -> Request:
     """Accepts the command for a snapshot once and gives it the next generation. It has no deadline: nobody waits."""
-    if not state_machine.is_snapshot_id(swap_id):
+    if not is_snapshot_id(swap_id):
         raise ValueError(f"{swap_id} is not the id of a backfill")
 
     def decide(ledger: Ledger) -> list[Entry]:
@@ -108,7 +140,7 @@ def order_snapshot(
 
 def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
     """The flip to a finished snapshot that was asked for. It was proven when it was finished."""
-    wanted = state_machine.snapshot_to_flip(history.ledger())
+    wanted = flip_rules.snapshot_to_flip(history.ledger())
     if wanted is None:
         return False
     note(history, wanted.entry(Event.READY, "it is a finished snapshot"))
@@ -117,12 +149,12 @@ def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
 
 def settle_due(history: SwapHistory, now: datetime) -> list[Entry]:
     """Withdraws what is late or superseded, writes every outcome that is decided, and who lingers because of it."""
-    number = state_machine.number_to_withdraw(history.ledger(), history.status_row(), now)
+    number = flip_rules.number_to_withdraw(history.ledger(), history.status_row(), now)
     if number is not None:
-        history.change(lambda status_row: state_machine.withdraw(status_row, number))
-    if not state_machine.settlements(history.ledger(), history.status_row(), now):
+        history.change(lambda status_row: flip_rules.withdraw(status_row, number))
+    if not flip_rules.settlements(history.ledger(), history.status_row(), now):
         return []
-    written = history.append(lambda ledger: state_machine.settlements(ledger, history.status_row(), now))
+    written = history.append(lambda ledger: flip_rules.settlements(ledger, history.status_row(), now))
     if any(entry.event is Event.REFRESHED for entry in written):
         refresh(history, now)
     return written
@@ -139,9 +171,9 @@ def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) ->
     def decide(status_row: StatusRow) -> StatusRow | None:
         ledger = history.ledger()
         wanted = ledger.pending
-        if wanted is None or not state_machine.may_flip(ledger, status_row, swap_id, now, rules):
+        if wanted is None or not flip_rules.may_flip(ledger, status_row, swap_id, now, rules):
             return None
-        return state_machine.flip(status_row, wanted, now)
+        return flip_rules.flip(status_row, wanted, now)
 
     return history.change(decide) is not None
 
@@ -155,8 +187,8 @@ def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> E
     if wanted is None:
         return None
     if history.ledger().is_open(wanted):
-        history.change(lambda status_row: state_machine.withdraw(status_row, wanted.number, reason))
-        history.append(lambda ledger: state_machine.settlements(ledger, history.status_row(), now, {swap_id: reason}))
+        history.change(lambda status_row: flip_rules.withdraw(status_row, wanted.number, reason))
+        history.append(lambda ledger: flip_rules.settlements(ledger, history.status_row(), now, {swap_id: reason}))
     return history.ledger().outcomes.get(swap_id)
 
 
@@ -166,7 +198,7 @@ def try_retire(
     """Writes RETIRED for a generation whose linger time is over and that nobody has asked back."""
 
     def decide(ledger: Ledger) -> list[Entry]:
-        if not state_machine.should_retire(ledger, history.status_row(), generation, now, rules, seen):
+        if not retirement_rules.should_retire(ledger, history.status_row(), generation, now, rules, seen):
             return []
         return _end_of_life(ledger, generation, detail)
 
@@ -179,7 +211,7 @@ def retire_by_hand(history: SwapHistory, generation: int, detail: str) -> str | 
 
     def decide(ledger: Ledger) -> list[Entry]:
         nonlocal refusal
-        refusal = state_machine.explain_refusal(ledger, history.status_row(), generation)
+        refusal = retirement_rules.explain_refusal(ledger, history.status_row(), generation)
         return [] if refusal else _end_of_life(ledger, generation, detail)
 
     history.append(decide)
@@ -197,7 +229,7 @@ def close_abandoned(history: SwapHistory, generation: int, detail: str) -> bool:
 
     def decide(ledger: Ledger) -> list[Entry]:
         wanted = ledger.command_of(generation)
-        if wanted is None or not state_machine.is_abandoned(ledger, generation):
+        if wanted is None or not retirement_rules.is_abandoned(ledger, generation):
             return []
         return [wanted.entry(Event.RETIRED, detail)]
 
@@ -212,7 +244,7 @@ def try_remove(history: SwapHistory, generation: int, now: datetime, keep: timed
 
     def decide(ledger: Ledger) -> list[Entry]:
         wanted = ledger.command_of(generation)
-        if wanted is None or not state_machine.may_remove(ledger, history.status_row(), generation, now, keep):
+        if wanted is None or not retirement_rules.may_remove(ledger, history.status_row(), generation, now, keep):
             return []
         return [wanted.entry(Event.RETIRED, "for good: its keep time is over, its rows and its checkpoint go")]
 
@@ -228,10 +260,10 @@ def undo_flip(
     def decide(ledger: Ledger) -> list[Entry]:
         asked.clear()
         status_row = history.status_row()
-        if not state_machine.should_undo(ledger, status_row, generation, now, watched_since, rules, seen):
+        if not retirement_rules.should_undo(ledger, status_row, generation, now, watched_since, rules, seen):
             return []
         mine, failed = ledger.request_of(generation), ledger.flips[-1]
-        swap_id = state_machine.next_swap_id(ledger, f"{state_machine.UNDO_PREFIX}{failed.swapId}")
+        swap_id = next_swap_id(ledger, f"{UNDO_PREFIX}{failed.swapId}")
         if mine is None:
             return []
         silent = f"generation {status_row.generation} was not heard of for {rules.probation.total_seconds():g} s"

@@ -22,8 +22,9 @@ from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
 from switchyard.offsets import Offsets, from_json, furthest
 from switchyard.settings import Settings
 from switchyard.swap.generations import load_spec
+from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Ledger, is_over
+from switchyard.swap.retirement_rules import is_over
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import add_mark, owner_of

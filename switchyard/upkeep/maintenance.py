@@ -13,11 +13,11 @@ from typing import Any
 from switchyard.errors import InputError
 from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.settings import Settings
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import retirement_rules, transitions
 from switchyard.swap.generations import load_spec, remove_checkpoint
+from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
-from switchyard.swap.state_machine import Ledger
 from switchyard.tables import store
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import remove_generation_rows
@@ -59,7 +59,7 @@ def retire_rows(settings: Settings, asked: Round) -> Result:
     due = [
         generation
         for generation in ledger.generations
-        if state_machine.may_remove(ledger, status_row, generation, asked.now, settings.keeping.retired)
+        if retirement_rules.may_remove(ledger, status_row, generation, asked.now, settings.keeping.retired)
     ]
     left_over = [generation for generation in sorted(ledger.removed) if load_spec(layout, generation) is not None]
     if asked.dry_run:
@@ -84,7 +84,7 @@ def tend_small_tables(settings: Settings, asked: Round) -> Result:
     progress = small_tables.Shortened("progress")
     for generation in ledger.generations:
         before = asked.now - keeping.progress if load_spec(layout, generation) is not None else None
-        if before is not None or state_machine.is_over(ledger, generation):
+        if before is not None or retirement_rules.is_over(ledger, generation):
             progress += small_tables.shorten_progress(layout, generation, before, asked.dry_run)
     done = [
         small_tables.shorten_logs(layout, asked.now - keeping.logs, asked.dry_run),

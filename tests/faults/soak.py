@@ -36,7 +36,7 @@ from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import JOIN_TYPES
 from switchyard.local import loopback
 from switchyard.settings import Settings
-from switchyard.swap.state_machine import SETTLING, Event
+from switchyard.swap.history import SETTLING, Event
 from tests.integration.conftest import Stack
 from tests.integration.traffic import Traffic, running_traffic
 from tests.waiting import eventually

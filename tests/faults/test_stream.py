@@ -29,8 +29,8 @@ from switchyard.layout import Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.swap.control_loop import run_round
+from switchyard.swap.history import SETTLING, Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import SETTLING, Event
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.stable_names import newest_rows

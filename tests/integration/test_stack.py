@@ -17,8 +17,8 @@ from switchyard.local import airflow_api
 from switchyard.local.airflow import read_password
 from switchyard.local.kafka_settings import ask_airflow
 from switchyard.stream.audit import audit_at_newest
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Event
 from tests.exposition import parse
 from tests.integration.conftest import DAG_ID, MESSAGES_BEFORE_BOOT, Stack
 from tests.waiting import eventually

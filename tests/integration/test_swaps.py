@@ -27,7 +27,7 @@ from switchyard.cli.main import main
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swap.state_machine import SETTLING, Event, Ledger
+from switchyard.swap.history import SETTLING, Event, Ledger
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.upkeep.maintenance import ORDER, Round, vacuum

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.health.inputs import run_checks
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swap.state_machine import Event
+from switchyard.swap.history import Event
 from tests.integration.conftest import Stack
 from tests.waiting import eventually
 

@@ -21,7 +21,7 @@ from switchyard.local import loopback
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
-from switchyard.swap.state_machine import Event
+from switchyard.swap.history import Event
 from tests.integration.conftest import DAG_ID, Stack
 from tests.integration.test_stack import assert_clean
 from tests.integration.traffic import running_traffic

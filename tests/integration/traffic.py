@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from switchyard.layout import Layout
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Event
 from switchyard.tables import store
 from switchyard.tables.stable_names import newest_rows
 

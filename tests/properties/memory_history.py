@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from switchyard.swap.state_machine import Entry, Ledger, StatusRow
+from switchyard.swap.history import Entry, Ledger, StatusRow
 
 TICK = timedelta(microseconds=1)
 

@@ -15,6 +15,7 @@ from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.swap.control import MOST_DEADLINE_SECONDS, parse_message
+from switchyard.swap.history import Ledger
 from switchyard.swap.planning import (
     CAUTIOUS_RECORDS_PER_SECOND,
     allow_seconds,
@@ -23,7 +24,6 @@ from switchyard.swap.planning import (
     describe_deadline,
     estimate_reading,
 )
-from switchyard.swap.state_machine import Ledger
 from switchyard.tables.progress import BIG_BATCH_ROWS, Progress, bulk_rate, report
 from switchyard.upkeep.small_tables import shorten_progress
 

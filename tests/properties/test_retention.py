@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchyard.policies import Target
-from switchyard.swap import state_machine
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from switchyard.swap import flip_rules, retirement_rules
+from switchyard.swap.history import LIFE, SETTLING, Entry, Event, Ledger, StatusRow
 from switchyard.tables.compaction import LiveFile, choose_files, count_overlaps, cut_into_groups
 from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
 
@@ -151,22 +151,22 @@ def test_only_generations_that_nobody_can_want_are_removed(history: tuple[Ledger
     keep = timedelta(days=days)
     events = [(entry.event, entry.generation, entry.swapId, entry.at) for entry in ledger.entries]
     flips = [generation for event, generation, _, _ in events if event is Event.APPLIED]
-    settled = {swap_id for event, _, swap_id, _ in events if event in state_machine.SETTLING}
+    settled = {swap_id for event, _, swap_id, _ in events if event in SETTLING}
     for generation in ledger.generations:
-        if not state_machine.may_remove(ledger, status_row, generation, NOW, keep):
+        if not retirement_rules.may_remove(ledger, status_row, generation, NOW, keep):
             continue
         own = [event for event in events if event[1] == generation]
         assert generation in flips
         assert generation != flips[-1]
         assert generation != [other for other in flips if other != flips[-1]][-1]
         assert {swap_id for event, _, swap_id, _ in own if event is Event.REQUESTED} <= settled
-        lives = [event for event in own if event[0] in state_machine.LIFE]
+        lives = [event for event in own if event[0] in LIFE]
         assert lives[-1][0] is Event.RETIRED
         assert lives[-1][3] <= NOW - keep
         removed = Ledger.of([*ledger.entries, Entry("s", Event.RETIRED, generation, TARGET, at=NOW)])
-        assert not state_machine.may_remove(removed, status_row, generation, NOW, keep)
-        assert state_machine.find_resumable(removed, status_row, TARGET) != generation
-        assert state_machine.previous_generation(removed, status_row) != generation
+        assert not retirement_rules.may_remove(removed, status_row, generation, NOW, keep)
+        assert flip_rules.find_resumable(removed, status_row, TARGET) != generation
+        assert flip_rules.previous_generation(removed, status_row) != generation
 
 
 @st.composite

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from switchyard.health.checks import explain_standstill
 from switchyard.policies import Rules, Target
-from switchyard.swap import state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from switchyard.swap import flip_rules, transitions
+from switchyard.swap.history import Entry, Event, Ledger, StatusRow
 from tests.properties.memory_history import MemoryHistory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,7 +75,7 @@ def test_a_swap_is_stuck_when_its_driver_was_not_heard_of_for_long_enough(
 ) -> None:
     ledger, seen = found
     now = last_sign(ledger, seen) + timedelta(seconds=seconds)
-    stuck = state_machine.find_stuck(ledger, ACTIVE, now, rules, seen.get)
+    stuck = flip_rules.find_stuck(ledger, ACTIVE, now, rules, seen.get)
     if timedelta(seconds=seconds) <= rules.stuck:
         assert stuck is None
     if timedelta(seconds=seconds) > max(rules.stuck, rules.ready_deadline):
@@ -91,13 +91,13 @@ def test_a_swap_that_is_ready_or_has_nothing_to_fall_back_to_is_never_stuck(
 ) -> None:
     ledger, seen = found
     late = last_sign(ledger, seen) + timedelta(days=1)
-    assert state_machine.find_stuck(ledger, StatusRow(), late, rules, seen.get) is None
+    assert flip_rules.find_stuck(ledger, StatusRow(), late, rules, seen.get) is None
     there = StatusRow(generation=2, target=TARGET, lastApplied=START, epoch=2, flipped=2)
-    assert state_machine.find_stuck(ledger, there, late, rules, seen.get) is None
+    assert flip_rules.find_stuck(ledger, there, late, rules, seen.get) is None
     ready = Ledger.of([*ledger.entries, Entry("second", Event.READY, 2, TARGET, at=late)])
-    assert state_machine.find_stuck(ready, ACTIVE, late + timedelta(days=1), rules, seen.get) is None
+    assert flip_rules.find_stuck(ready, ACTIVE, late + timedelta(days=1), rules, seen.get) is None
     asked_again = Ledger.of([*ledger.entries, Entry("third", Event.REQUESTED, 1, TARGET, at=late)])
-    assert state_machine.find_stuck(asked_again, ACTIVE, late + timedelta(days=1), rules, seen.get) is None
+    assert flip_rules.find_stuck(asked_again, ACTIVE, late + timedelta(days=1), rules, seen.get) is None
 
 
 @given(pending(), RULES)
@@ -108,10 +108,10 @@ def test_a_stuck_swap_fails_once_and_what_is_active_stays(
     now = last_sign(ledger, seen) + timedelta(days=1)
     history = MemoryHistory(lambda: now)
     history.kept, history.row = ledger, ACTIVE
-    stuck = state_machine.find_stuck(history.ledger(), history.status_row(), now, rules, seen.get)
+    stuck = flip_rules.find_stuck(history.ledger(), history.status_row(), now, rules, seen.get)
     assert stuck is not None
     outcome = transitions.give_up(history, stuck.swapId, "no progress", now)
     assert outcome is not None
     assert (outcome.event, outcome.detail) == (Event.FAILED, "no progress")
     assert history.status_row().generation == 1
-    assert state_machine.find_stuck(history.ledger(), history.status_row(), now, rules, seen.get) is None
+    assert flip_rules.find_stuck(history.ledger(), history.status_row(), now, rules, seen.get) is None

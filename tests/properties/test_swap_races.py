@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from switchyard.policies import Rules, Target
-from switchyard.swap import state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from switchyard.swap import flip_rules, retirement_rules, transitions
+from switchyard.swap.history import SETTLING, Entry, Event, Ledger, StatusRow, run_id_of
 from tests.properties.memory_history import EarlyReader, Point
 from tests.properties.world import (
     FOR_GOOD,
@@ -51,7 +51,7 @@ def make_ready(world: World, message: Fields) -> str:
     world.wait(6)
     swap_id = world.send(message)
     advance(world, 2)
-    assert state_machine.may_flip(world.history.kept, world.history.row, swap_id, world.now, RULES)
+    assert flip_rules.may_flip(world.history.kept, world.history.row, swap_id, world.now, RULES)
     return swap_id
 
 
@@ -157,7 +157,7 @@ def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.given_up.add(first)
-    world.history.change(lambda status_row: state_machine.withdraw(status_row, 2))
+    world.history.change(lambda status_row: flip_rules.withdraw(status_row, 2))
     world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
     assert (outcome(world, first), world.history.row.generation) == (Event.FAILED, 3)
     assert [entry.generation for entry in world.history.kept.lingering] == [1]
@@ -171,7 +171,7 @@ def test_the_same_request_and_outcome_are_written_once() -> None:
     for _ in range(2):
         with unchanged(world):
             world.handle(first, INNER)
-            for event in state_machine.SETTLING:
+            for event in SETTLING:
                 assert not transitions.note(world.history, Entry(first, event))
             assert transitions.give_up(world.history, first, "again", world.now) == world.history.kept.outcomes[first]
         world.wait(200)
@@ -197,7 +197,7 @@ def test_a_deadline_that_passes_before_the_commit_of_a_flip_withdraws_it() -> No
     others = before_commit(partial(world.wait, 121), world.settle)
     assert not world.interleave(partial(world.flip, 0), others)
     assert outcome(world, first) is Event.FAILED
-    assert state_machine.desired(world.history.kept, world.history.row) == Target("users", "accounts", "left")
+    assert flip_rules.desired(world.history.kept, world.history.row) == Target("users", "accounts", "left")
     rest(world)
 
 
@@ -345,7 +345,7 @@ def test_a_successor_that_is_seen_at_work_is_not_undone() -> None:
 def test_rollback_of_a_lingering_generation_is_immediate() -> None:
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
-    assert state_machine.needs_run(world.history.kept) is None
+    assert flip_rules.needs_run(world.history.kept) is None
     advance(world, 3)
     assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 1
@@ -366,9 +366,9 @@ def test_rollback_of_a_retired_generation_needs_a_new_driver() -> None:
     rest(world)
     assert world.history.kept.is_retired(1)
     swap_id = world.rollback()
-    wanted = state_machine.needs_run(world.history.kept)
+    wanted = flip_rules.needs_run(world.history.kept)
     assert wanted is not None
-    assert state_machine.run_id_of(world.history.kept, wanted) == "generation-1.2"
+    assert run_id_of(world.history.kept, wanted) == "generation-1.2"
     advance(world)
     assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, 1)
     assert events_of(world, 1).count(Event.STARTING) == 2
@@ -393,7 +393,7 @@ def test_a_rollback_that_comes_after_the_end_of_a_generation_resumes_it() -> Non
     # The rollback has decided on a history in which the generation lingers.
     world.interleave(world.rollback, before_commit(partial(world.look, 0)))
     assert events_of(world, 1)[-2:] == [Event.RETIRED, Event.REQUESTED]
-    assert state_machine.needs_run(world.history.kept) is not None
+    assert flip_rules.needs_run(world.history.kept) is not None
     assert 1 not in world.drivers
     advance(world)
     assert world.history.row.generation == 1
@@ -410,8 +410,8 @@ def test_more_than_may_linger_retire_at_once() -> None:
     ledger = world.history.kept
     assert [entry.generation for entry in ledger.lingering] == [1, 2, 3]
     early = ledger.lingering[0].at
-    assert state_machine.linger_end(ledger, 1, RULES) == early
-    assert state_machine.linger_end(ledger, 2, RULES) == ledger.lingering[1].at + RULES.linger
+    assert retirement_rules.linger_end(ledger, 1, RULES) == early
+    assert retirement_rules.linger_end(ledger, 2, RULES) == ledger.lingering[1].at + RULES.linger
     rest(world)
 
 
@@ -435,7 +435,7 @@ def test_more_are_kept_than_may_linger_each_for_its_own_time() -> None:
     assert (lingering(world), set(world.drivers)) == ([1, 2, 3], {1, 2, 3, 4})
     pass_time(world, 10)
     assert lingering(world) == [2, 3]
-    ends = [state_machine.linger_end(world.history.kept, generation, KEEPING) for generation in (1, 2)]
+    ends = [retirement_rules.linger_end(world.history.kept, generation, KEEPING) for generation in (1, 2)]
     assert ends == [None, world.history.kept.lingering[0].at + timedelta(seconds=60)]
     rest(world)
 
@@ -533,8 +533,7 @@ def test_a_swap_that_fails_leaves_the_active_generation_alone() -> None:
     world.close()
     assert events_of(world, 2)[-1] is Event.RETIRED
     assert (
-        state_machine.find_resumable(world.history.kept, world.history.row, Target("users", "accounts", "inner"))
-        is None
+        flip_rules.find_resumable(world.history.kept, world.history.row, Target("users", "accounts", "inner")) is None
     )
     rest(world)
 
@@ -567,12 +566,12 @@ def test_the_old_driver_of_a_resumed_generation_cannot_bring_it_back() -> None:
         world.retire_silent()
     assert world.history.kept.is_retired(1)
     swap_id = world.rollback()
-    assert state_machine.needs_run(world.history.kept) is not None
+    assert flip_rules.needs_run(world.history.kept) is not None
     wanted = world.history.kept.request_of(1)
     assert wanted is not None
     transitions.note(world.history, wanted.entry(Event.READY))
     ledger, row = world.history.kept, world.history.row
-    assert not state_machine.may_flip(ledger, row, swap_id, world.now, RULES)
+    assert not flip_rules.may_flip(ledger, row, swap_id, world.now, RULES)
 
 
 def test_an_undo_that_was_superseded_by_a_failure_is_asked_for_again() -> None:
@@ -646,7 +645,7 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
     snapshot = make_snapshot(world)
     world.wait(6)
     swap_id = publish(world, snapshot)
-    assert state_machine.needs_run(world.history.kept) is None
+    assert flip_rules.needs_run(world.history.kept) is None
     world.flip_snapshot()
     world.settle()
     assert (outcome(world, swap_id), world.history.row.generation) == (Event.APPLIED, snapshot)
@@ -654,7 +653,9 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
     world.wait(40)
     kept = replace(RULES, linger=timedelta(minutes=15))
     ledger, row = world.history.kept, world.history.row
-    assert not state_machine.should_undo(ledger, row, 1, world.now, row.lastApplied or world.now, kept, world.seen.get)
+    assert not retirement_rules.should_undo(
+        ledger, row, 1, world.now, row.lastApplied or world.now, kept, world.seen.get
+    )
     world.look(0)
     assert world.history.kept.is_retired(1), "it does not wait for a sign of life"
     rest(world)
@@ -663,7 +664,7 @@ def test_a_published_snapshot_needs_no_driver_and_the_stream_before_it_no_sign_o
 def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back_at_once() -> None:
     world, snapshot = world_with_snapshot()
     back = world.rollback()
-    wanted = state_machine.needs_run(world.history.kept)
+    wanted = flip_rules.needs_run(world.history.kept)
     assert wanted is not None
     assert wanted.generation == 1
     advance(world)
@@ -673,7 +674,7 @@ def test_rollback_from_a_snapshot_resumes_the_stream_and_a_second_one_flips_back
     world.retire_silent()
     assert world.history.kept.is_retired(snapshot)
     again = world.rollback()
-    assert state_machine.needs_run(world.history.kept) is None
+    assert flip_rules.needs_run(world.history.kept) is None
     world.flip_snapshot()
     world.settle()
     assert (outcome(world, again), world.history.row.generation) == (Event.APPLIED, snapshot)
@@ -730,6 +731,6 @@ def test_a_snapshot_that_is_not_finished_does_not_flip_even_if_it_was_asked_for(
     target = Target("users", "accounts", "left")
     asked = [("backfill-a", Event.REQUESTED), ("publish-a", Event.REQUESTED), ("publish-a", Event.READY)]
     entries = [Entry(swap_id, event, 1, target, "earliest") for swap_id, event in asked]
-    assert not state_machine.may_flip(Ledger(tuple(entries)), StatusRow(), "publish-a", NOW, RULES)
+    assert not flip_rules.may_flip(Ledger(tuple(entries)), StatusRow(), "publish-a", NOW, RULES)
     finished = [*entries, Entry("backfill-a", Event.PLANNED, 1, target, "earliest")]
-    assert state_machine.may_flip(Ledger(tuple(finished)), StatusRow(), "publish-a", NOW, RULES)
+    assert flip_rules.may_flip(Ledger(tuple(finished)), StatusRow(), "publish-a", NOW, RULES)

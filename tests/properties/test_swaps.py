@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from switchyard.policies import Rules
-from switchyard.swap import state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event
+from switchyard.swap import transitions
+from switchyard.swap.history import SETTLING, Entry, Event
 from tests.properties.memory_history import Point
 from tests.properties.world import (
     FOR_GOOD,
@@ -134,9 +134,7 @@ class SwapMachine(RuleBasedStateMachine):
                 world.publish_one(entry.swapId, entry.generation)
             if entry.swapId in history.kept.outcomes:
                 assert not transitions.try_flip(history, entry.swapId, world.now, world.rules)
-                assert not any(
-                    transitions.note(history, Entry(entry.swapId, event)) for event in state_machine.SETTLING
-                )
+                assert not any(transitions.note(history, Entry(entry.swapId, event)) for event in SETTLING)
                 transitions.give_up(history, entry.swapId, "too late", world.now)
 
     @precondition(lambda self: self.tried < len(self.entries))

@@ -14,8 +14,21 @@ from typing import TypeVar
 
 from switchyard.errors import InputError
 from switchyard.policies import Rules, Target
-from switchyard.swap import control, state_machine, transitions
-from switchyard.swap.state_machine import Entry, Event, Ledger, Request, StatusRow
+from switchyard.swap import control, flip_rules, retirement_rules, transitions
+from switchyard.swap.history import (
+    BACKFILL_PREFIX,
+    FINISHED,
+    PUBLISH_PREFIX,
+    ROLLBACK_PREFIX,
+    SETTLING,
+    UNDO_PREFIX,
+    Entry,
+    Event,
+    Ledger,
+    Request,
+    StatusRow,
+    first_swap_id,
+)
 from tests.properties.memory_history import Crash, EarlyReader, MemoryHistory, Point, RowChange
 
 T = TypeVar("T")
@@ -152,14 +165,14 @@ class World:
         message = control.parse_message(json.dumps(fields).encode())
 
         def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            desired = state_machine.desired(ledger, status_row)
+            desired = flip_rules.desired(ledger, status_row)
             decision = control.decide(
                 message,
                 desired=desired,
                 active=status_row.target,
                 policy=POLICY,
                 topics=TOPICS,
-                is_snapshot=state_machine.desires_snapshot(ledger, status_row),
+                is_snapshot=flip_rules.desires_snapshot(ledger, status_row),
             )
             if decision.is_dry:
                 raise Settled(Event.PLANNED)
@@ -180,14 +193,14 @@ class World:
             assert swap_id in self.history.kept.outcomes
 
     def rollback(self, number: int = 0) -> str:
-        swap_id = f"{state_machine.ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
+        swap_id = f"{ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
         self.rollbacks.append(swap_id)
         self.roll_back(swap_id)
         return swap_id
 
     def roll_back(self, swap_id: str) -> None:
         def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            generation = state_machine.previous_generation(ledger, status_row)
+            generation = flip_rules.previous_generation(ledger, status_row)
             if generation is None:
                 raise InputError("there is no previous generation")
             return generation, ledger.requests_of(generation)[0].target, "resume"
@@ -196,7 +209,7 @@ class World:
 
     def backfill(self, number: int = 0) -> str:
         """Asks for a snapshot of history; whatever else is under way goes on."""
-        swap_id = f"{state_machine.BACKFILL_PREFIX}{len(self.backfills) + 1}"
+        swap_id = f"{BACKFILL_PREFIX}{len(self.backfills) + 1}"
         self.backfills.append(swap_id)
         self.order(swap_id)
         return swap_id
@@ -215,7 +228,7 @@ class World:
         """Asks for one of the snapshots, finished or not."""
         snapshots = sorted(snapshots_in(self.history.ledger().entries))
         if snapshots:
-            swap_id = f"{state_machine.PUBLISH_PREFIX}{len(self.publications) + 1}"
+            swap_id = f"{PUBLISH_PREFIX}{len(self.publications) + 1}"
             self.publications.append(swap_id)
             self.publish_one(swap_id, pick(snapshots, number))
 
@@ -249,7 +262,7 @@ class World:
 
     def start(self, number: int = 0) -> None:
         """The control DAG triggers the run, and its task starts the driver; a newer one fences the older one out."""
-        wanted = state_machine.needs_run(self.history.ledger())
+        wanted = flip_rules.needs_run(self.history.ledger())
         assert wanted is None or wanted.generation not in snapshots_in(self.history.kept.entries)
         if wanted is not None and transitions.note(self.history, wanted.entry(Event.STARTING)):
             self.drivers[wanted.generation] = Driver(wanted.generation, wanted.swapId, self.now)
@@ -304,9 +317,9 @@ class World:
         """The next step towards the flip, whoever has to take it."""
         ledger = self.history.kept
         wanted = ledger.pending
-        if wanted is None or state_machine.number_to_withdraw(ledger, self.history.row, self.now):
+        if wanted is None or flip_rules.number_to_withdraw(ledger, self.history.row, self.now):
             self.settle()
-        elif state_machine.needs_run(ledger):
+        elif flip_rules.needs_run(ledger):
             self.start()
         elif wanted.generation in self.drivers and not ledger.has(wanted.swapId, Event.READY):
             self.ready(sorted(self.drivers).index(wanted.generation))
@@ -322,7 +335,7 @@ class World:
             ledger, status_row = self.history.ledger(), self.history.status_row()
             if must_stop(ledger, driver):
                 self.drivers.pop(generation, None)
-            elif state_machine.should_retire(ledger, status_row, generation, self.now, self.rules, self.seen.get):
+            elif retirement_rules.should_retire(ledger, status_row, generation, self.now, self.rules, self.seen.get):
                 if transitions.try_retire(
                     self.history, generation, "its time is over", self.now, self.rules, self.seen.get
                 ):
@@ -384,13 +397,13 @@ class World:
 
     def retire_silent(self, number: int = 0) -> None:
         ledger, status_row = self.history.ledger(), self.history.status_row()
-        for generation in state_machine.silent_lingerers(ledger, status_row, self.now, self.rules, self.seen.get):
+        for generation in retirement_rules.silent_lingerers(ledger, status_row, self.now, self.rules, self.seen.get):
             transitions.try_retire(self.history, generation, "it was not heard of", self.now, self.rules, self.seen.get)
 
     def close(self, number: int = 0) -> None:
         ledger = self.history.ledger()
         for generation in ledger.generations:
-            if state_machine.is_abandoned(ledger, generation):
+            if retirement_rules.is_abandoned(ledger, generation):
                 transitions.close_abandoned(self.history, generation, "removed")
 
     def tick(self, number: int) -> None:
@@ -405,8 +418,8 @@ class World:
         entries = list(before.entries)
         for entry in written:
             assert not entries or entry.at > entries[-1].at
-            if entry.event in state_machine.SETTLING:
-                assert not [e for e in entries if e.swapId == entry.swapId and e.event in state_machine.SETTLING]
+            if entry.event in SETTLING:
+                assert not [e for e in entries if e.swapId == entry.swapId and e.event in SETTLING]
             check = getattr(self, f"check_{entry.event.lower()}", None)
             if check is not None:
                 check(entries, entry)
@@ -424,9 +437,9 @@ class World:
             assert entry.deadline is None
             return
         assert entry.generation in was_active | finished_in(entries) or entry.generation == len(known) + 1
-        if entry.swapId.startswith(state_machine.UNDO_PREFIX):
+        if entry.swapId.startswith(UNDO_PREFIX):
             assert self.history.row.generation not in snapshots_in(entries)
-            assert state_machine.first_swap_id(entry.swapId) == state_machine.UNDO_PREFIX + self.flipped[-1]
+            assert first_swap_id(entry.swapId) == UNDO_PREFIX + self.flipped[-1]
             assert not open_ids(entries)
             self.check_undone(entries, entry)
 
@@ -478,7 +491,7 @@ class World:
         """Replaced and not wanted, and its time is over or a person ends it; or it ended before its flip."""
         assert self.history.row.generation != entry.generation
         asked = [e for e in commands(entries) if e.generation == entry.generation]
-        assert asked[-1].swapId in {e.swapId for e in entries if e.event in state_machine.SETTLING}
+        assert asked[-1].swapId in {e.swapId for e in entries if e.event in SETTLING}
         life = life_of(entries, entry.generation)
         if life is None or life.event is Event.RETIRED:
             assert asked[-1].swapId not in self.flipped
@@ -523,7 +536,7 @@ class World:
         assert now is not None
         assert wanted.deadline is None or now <= wanted.deadline
         flips = [e for e in read if e.event is Event.APPLIED]
-        if flips and not wanted.swapId.startswith((state_machine.ROLLBACK_PREFIX, state_machine.UNDO_PREFIX)):
+        if flips and not wanted.swapId.startswith((ROLLBACK_PREFIX, UNDO_PREFIX)):
             assert now >= flips[-1].at + self.rules.dwell
         assert wanted.swapId not in self.history.kept.outcomes
         assert wanted.swapId not in self.flipped
@@ -557,7 +570,7 @@ class World:
         if row.flipped:
             active = ledger.requests[row.flipped - 1]
             assert (active.swapId, active.generation) == (self.flipped[-1], row.generation)
-        may = [r for r in ledger.requests if state_machine.may_flip(ledger, row, r.swapId, self.now, self.rules)]
+        may = [r for r in ledger.requests if flip_rules.may_flip(ledger, row, r.swapId, self.now, self.rules)]
         assert may in ([], [ledger.newest])
         for entry in ledger.outcomes.values():
             is_applied = entry.event is Event.APPLIED
@@ -600,10 +613,7 @@ class World:
         self.check_always()
         ledger, row = self.history.kept, self.history.row
         for request in (*ledger.requests, *ledger.snapshots.values()):
-            assert (
-                len([e for e in ledger.entries if e.swapId == request.swapId and e.event in state_machine.SETTLING])
-                == 1
-            )
+            assert len([e for e in ledger.entries if e.swapId == request.swapId and e.event in SETTLING]) == 1
         for swap_id in [*(sent for sent, _ in self.sent), *self.rollbacks, *self.backfills, *self.publications]:
             assert swap_id in ledger.outcomes or not ledger.is_known(swap_id)
         for generation in ledger.generations:
@@ -623,7 +633,7 @@ def crash() -> None:
 
 def must_stop(ledger: Ledger, driver: Driver) -> bool:
     """Its generation ended; also when it was asked for again since, because that is for another driver."""
-    if ledger.is_retired(driver.generation) or state_machine.is_abandoned(ledger, driver.generation):
+    if ledger.is_retired(driver.generation) or retirement_rules.is_abandoned(ledger, driver.generation):
         return True
     own = ledger.find(driver.swap_id)
     ends = [e for e in ledger.entries if e.event is Event.RETIRED and e.generation == driver.generation]
@@ -636,7 +646,7 @@ def generation_for(decision: control.Decision, ledger: Ledger, status_row: Statu
         return status_row.generation
     if decision.start != "resume":
         return ledger.next_generation
-    found = state_machine.find_resumable(ledger, status_row, decision.target)
+    found = flip_rules.find_resumable(ledger, status_row, decision.target)
     if found is None:
         raise InputError("there is nothing to resume")
     return found
@@ -651,7 +661,7 @@ def commands(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
 
 
 def is_backfill(entry: Entry) -> bool:
-    return entry.swapId.startswith(state_machine.BACKFILL_PREFIX)
+    return entry.swapId.startswith(BACKFILL_PREFIX)
 
 
 def requested(entries: list[Entry] | tuple[Entry, ...]) -> list[Entry]:
@@ -664,11 +674,11 @@ def snapshots_in(entries: list[Entry] | tuple[Entry, ...]) -> set[int | None]:
 
 
 def finished_in(entries: list[Entry]) -> set[int | None]:
-    return {entry.generation for entry in entries if is_backfill(entry) and entry.event is state_machine.FINISHED}
+    return {entry.generation for entry in entries if is_backfill(entry) and entry.event is FINISHED}
 
 
 def open_ids(entries: list[Entry]) -> list[str]:
-    settled = {entry.swapId for entry in entries if entry.event in state_machine.SETTLING}
+    settled = {entry.swapId for entry in entries if entry.event in SETTLING}
     return [entry.swapId for entry in requested(entries) if entry.swapId not in settled]
 
 

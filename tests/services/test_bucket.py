@@ -25,8 +25,8 @@ from switchyard.settings import Settings, load_settings
 from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.session import session_conf
 from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, remove_checkpoint
+from switchyard.swap.history import StatusRow
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import StatusRow
 from switchyard.tables import root_check, store
 from switchyard.tables.folders import Folder
 from switchyard.tables.reader import Reader

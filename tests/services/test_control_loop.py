@@ -36,15 +36,15 @@ from switchyard.offsets import Offsets
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.query import kafka_options
-from switchyard.swap import commands, control_loop, state_machine, transitions
+from switchyard.swap import commands, control_loop, flip_rules, transitions
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import parse_message
 from switchyard.swap.control_loop import ControlRound, run_round
 from switchyard.swap.generations import load_spec, remove_checkpoint
+from switchyard.swap.history import SETTLING, Entry, Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe
 from switchyard.swap.planning import USUAL_START_SECONDS, Plan
-from switchyard.swap.state_machine import Event
 from switchyard.tables import store
 from switchyard.tables.installation import installation_id
 from switchyard.tables.progress import Progress, report
@@ -128,9 +128,7 @@ class Yard:
         """None while a request is open; fails when it was never taken."""
         ledger = self.history.ledger()
         assert ledger.is_known(swap_id), f"{swap_id} was not taken: {ledger.entries}"
-        settled = [
-            entry for entry in ledger.entries if entry.swapId == swap_id and entry.event in state_machine.SETTLING
-        ]
+        settled = [entry for entry in ledger.entries if entry.swapId == swap_id and entry.event in SETTLING]
         assert len(settled) <= 1, settled
         return settled[0].event if settled else None
 
@@ -461,7 +459,7 @@ def test_the_same_again_is_refreshed_and_the_same_id_is_the_same_command(yard: Y
     assert yard.events("bad") == [Event.REJECTED]
     assert done.settled == {first: "REQUESTED", again: "REFRESHED", "mine": "REQUESTED", "bad": "REJECTED"}
     assert later.settled == {"mine": "REQUESTED", "bad": "REJECTED"}
-    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
+    assert flip_rules.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
     assert len(yard.raw()) == 7
     said = [row["msg"] for row in store.read_rows(yard.layout, "logs")]
     assert said.count("the id mine came again and is under way already: nothing is done") == 2
@@ -491,7 +489,7 @@ def test_an_id_that_names_the_place_of_another_message_does_not_swallow_it(yard:
     own = yard.send({"joinType": "asof", "id": f"{yard.control}-0-1"})
     yard.round()
     assert (yard.outcome(clashing), yard.outcome(own)) == (Event.REJECTED, None)
-    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
+    assert flip_rules.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
 # Messages that must not stop the next one
@@ -538,7 +536,7 @@ def test_a_message_of_a_new_control_topic_may_be_older_than_one_of_the_old(yard:
     recreate(yard)
     yard.send({"joinType": "asof"}, ts_ms=FIRST_MS)
     yard.round()
-    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
+    assert flip_rules.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
 def test_a_message_of_another_age_of_the_world_does_not_stop_the_next(yard: Yard) -> None:
@@ -550,7 +548,7 @@ def test_a_message_of_another_age_of_the_world_does_not_stop_the_next(yard: Yard
     yard.send({"joinType": "asof"})
     yard.round()
     assert len(yard.raw()) == 2
-    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) in (
+    assert flip_rules.desired(yard.history.ledger(), yard.history.status_row()) in (
         yard.target("asof"),
         yard.target("inner"),
     )
@@ -580,7 +578,7 @@ def test_a_header_whose_name_is_no_text_does_not_stop_the_next_message(yard: Yar
     send_with_header(yard, [b'{"joinType": "inner"}', *[b'{"joinType": "left"}'] * 9], b"\xff\xfe")
     yard.send({"joinType": "asof"})
     yard.round()
-    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
+    assert flip_rules.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
 
 
 def test_who_asked_is_told_by_our_own_key_only(yard: Yard) -> None:
@@ -603,7 +601,7 @@ def test_a_message_of_a_transaction_is_taken_when_it_is_committed(yard: Yard) ->
         assert yard.round().settled == {}
         (producer.commit_transaction if is_kept else producer.abort_transaction)(20)
     eventually(lambda: yard.round().settled, 20)
-    assert state_machine.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
+    assert flip_rules.desired(yard.history.ledger(), yard.history.status_row()) == yard.target("asof")
     assert [offset for _, offset, _ in yard.raw()] == [2]
 
 
@@ -971,7 +969,7 @@ def test_small_batches_and_long_swaps_do_not_spoil_an_estimate(yard: Yard) -> No
 # Deadlines
 
 
-def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[state_machine.Request, timedelta, timedelta]:
+def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[Request, timedelta, timedelta]:
     """Takes a message; returns its request, and the least and the most time that it was given."""
     before = datetime.now(UTC)
     taken = yard.roll_back(swap_id) if fields == {"back": True} else yard.take(swap_id, **fields)
@@ -981,7 +979,7 @@ def take_timed(yard: Yard, swap_id: str, **fields: Any) -> tuple[state_machine.R
     return request, request.deadline - datetime.now(UTC), request.deadline - before
 
 
-def requested(yard: Yard, swap_id: str) -> state_machine.Entry:
+def requested(yard: Yard, swap_id: str) -> Entry:
     (entry,) = [e for e in yard.history.ledger().entries if (e.swapId, e.event) == (swap_id, Event.REQUESTED)]
     return entry
 

@@ -16,7 +16,7 @@ from switchyard.settings import Settings
 from switchyard.swap import transitions
 from switchyard.swap.commands import CommandHandler
 from switchyard.swap.control import Message
-from switchyard.swap.state_machine import Event
+from switchyard.swap.history import Event
 from tests.topics import Topics
 from tests.waiting import eventually
 

@@ -12,8 +12,8 @@ from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Event
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app
 from tests.topics import Topics

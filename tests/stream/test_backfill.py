@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.errors import FencedError, InputError
 from switchyard.health.checks import CHECKS, Level
-from switchyard.health.inputs import inspect
+from switchyard.health.inputs import run_check
 from switchyard.health.status_report import describe_status
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
@@ -31,9 +31,9 @@ from switchyard.swap.backfills import BackfillHandler, backfill_id, explain_end,
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message
 from switchyard.swap.generations import load_spec, spec_for_driver
+from switchyard.swap.history import Entry, Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import SNAPSHOT_TIME, reconcile, report_snapshot
-from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.stable_names import newest_rows
@@ -405,5 +405,5 @@ def assert_it_is_healthy(settings: Settings, topics: Topics) -> None:
     assert (status["generation"], status["healthy"], status["reason"]) == (2, True, "it is a finished snapshot")
     assert (status["snapshot"]["from"], status["snapshot"]["to"]) == ("earliest", "latest")
     assert {row["generation"] for row in newest_rows(settings.layout, "final_ui", 5)} == {2}
-    levels = {check: inspect(settings, topics.kafka, check).level for check in CHECKS if check != "disk"}
+    levels = {check: run_check(settings, topics.kafka, check).level for check in CHECKS if check != "disk"}
     assert set(levels.values()) == {Level.OK}, levels

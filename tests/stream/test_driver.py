@@ -23,9 +23,9 @@ from switchyard.stream.session import METRICS_PATH
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import Message
 from switchyard.swap.generations import load_spec
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import reconcile, retire_now
-from switchyard.swap.state_machine import Event
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status

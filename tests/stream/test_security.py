@@ -45,8 +45,8 @@ from switchyard.stream.session import SECRET_OPTIONS, allow_token_url
 from switchyard.swap.backfills import BackfillHandler, backfill_id
 from switchyard.swap.commands import CommandHandler
 from switchyard.swap.control_loop import run_round, telling_failures
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Event
 from switchyard.tables.installation import installation_id
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.status import read_status

@@ -16,7 +16,7 @@ import psycopg2
 from switchyard.drivers.running import list_drivers, list_spares
 from switchyard.kafka.control_topic import publish
 from switchyard.layout import Layout
-from switchyard.swap.state_machine import Event
+from switchyard.swap.history import Event
 from switchyard.tables import store
 from switchyard.tables.stable_names import newest_rows
 from tests import model

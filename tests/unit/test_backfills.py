@@ -17,8 +17,8 @@ from switchyard.swap import transitions
 from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_snapshot
 from switchyard.swap.control import check_id
 from switchyard.swap.generations import keep_spec
+from switchyard.swap.history import Event, Request, StatusRow
 from switchyard.swap.log_messages import describe, open_history
-from switchyard.swap.state_machine import Event, Request, StatusRow
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, bulk_rate, report
 from switchyard.tables.removal import generation_files

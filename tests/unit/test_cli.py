@@ -15,8 +15,8 @@ from switchyard.layout import Layout
 from switchyard.local.up import wants_demo
 from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.swap.history import Entry, Event, StatusRow
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Entry, Event, StatusRow
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 

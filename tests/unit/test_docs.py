@@ -14,8 +14,8 @@ from switchyard.drivers.supervisor_state import State
 from switchyard.local.up import describe_ready
 from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.swap.history import Entry, Event
 from switchyard.swap.log_messages import describe
-from switchyard.swap.state_machine import Entry, Event
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])

@@ -15,7 +15,8 @@ from switchyard.offsets import describe_missing
 from switchyard.policies import Rules
 from switchyard.stream.clock_jumps import ClockJumps
 from switchyard.stream.failures import DETAILS, explain_failure, explain_text, is_disk_full, write_when_disk_has_room
-from switchyard.swap.state_machine import Entry, Event, Ledger, is_dwelling
+from switchyard.swap.flip_rules import is_dwelling
+from switchyard.swap.history import Entry, Event, Ledger
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ import pytest
 from switchyard.drivers.running import choose_targets
 from switchyard.local.first_generation import Action, choose_action
 from switchyard.policies import Target
+from switchyard.swap.history import Entry, Event, Ledger
 from switchyard.swap.reconcile import run_of_life
-from switchyard.swap.state_machine import Entry, Event, Ledger
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchyard.health.gaps import Stored, cut_spans, find_gaps, find_unsettled, take_first
 from switchyard.offsets import Gap
 from switchyard.policies import Target
-from switchyard.swap.state_machine import Entry, Event, Ledger
+from switchyard.swap.history import Entry, Event, Ledger
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

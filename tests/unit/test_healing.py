@@ -21,8 +21,8 @@ from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
+from switchyard.swap.history import Entry, Event, Ledger, StatusRow
 from switchyard.swap.log_messages import open_history
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from tests.waiting import eventually

@@ -22,7 +22,7 @@ from switchyard.health.checks import (
 from switchyard.health.incidents import Incident, Stage, find_news, open_incidents
 from switchyard.policies import Limits, Target
 from switchyard.settings import Settings
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
+from switchyard.swap.history import Entry, Event, Ledger, StatusRow
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TARGET = Target("users", "accounts", "left")

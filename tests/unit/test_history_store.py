@@ -16,9 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from switchyard.layout import Layout
 from switchyard.policies import Rules, Target
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import flip_rules, transitions
+from switchyard.swap.history import Entry, Event, Ledger, Request, StatusRow, next_swap_id
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Entry, Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
@@ -29,23 +29,21 @@ RULES = Rules()
 LEFT, INNER = Target("users", "accounts", "left"), Target("users", "accounts", "inner")
 
 
-def ask(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
+def ask(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
     def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
         return ledger.next_generation, target, "latest"
 
     return transitions.request(history, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
 
 
-def make_ready(
-    history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW
-) -> state_machine.Request:
+def make_ready(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
     request = ask(history, swap_id, target, now)
     transitions.note(history, request.entry(Event.STARTING))
     transitions.note(history, request.entry(Event.READY))
     return request
 
 
-def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> state_machine.Request:
+def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
     request = make_ready(history, swap_id, target, now)
     assert transitions.try_flip(history, swap_id, now, RULES)
     transitions.settle_due(history, now)
@@ -111,7 +109,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
     before, files = history.status_row(), DeltaTable(layout.table("status")).file_uris()
-    assert history.change(lambda status_row: state_machine.withdraw(status_row, 9)) == replace(before, barred=9)
+    assert history.change(lambda status_row: flip_rules.withdraw(status_row, 9)) == replace(before, barred=9)
     assert history.status_row() == replace(before, barred=9)
     assert DeltaTable(layout.table("status")).file_uris() == files
     assert len(store.read_rows(layout, "status")) == 1
@@ -120,7 +118,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
 def test_a_mark_comes_before_any_row(layout: Layout) -> None:
     history = HistoryStore(layout)
     ask(history, "s-1")
-    history.change(lambda status_row: state_machine.withdraw(status_row, 1))
+    history.change(lambda status_row: flip_rules.withdraw(status_row, 1))
     assert history.status_row() == StatusRow(barred=1)
     assert read_status(layout) is None
 
@@ -145,7 +143,7 @@ def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
 def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
-    history.change(lambda status_row: state_machine.withdraw(status_row, 4))
+    history.change(lambda status_row: flip_rules.withdraw(status_row, 4))
     table = DeltaTable(layout.table("status"))
     table.create_checkpoint()
     assert HistoryStore(layout).status_row() == history.status_row()
@@ -178,10 +176,10 @@ def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None
     def decide(status_row: StatusRow) -> StatusRow | None:
         asked.append(status_row.barred)
         if len(asked) == 1:
-            other.change(lambda its: state_machine.withdraw(its, 1))
+            other.change(lambda its: flip_rules.withdraw(its, 1))
         ledger = history.ledger()
-        is_allowed = state_machine.may_flip(ledger, status_row, "s-1", NOW, RULES)
-        return state_machine.flip(status_row, ledger.requests[0], NOW) if is_allowed else None
+        is_allowed = flip_rules.may_flip(ledger, status_row, "s-1", NOW, RULES)
+        return flip_rules.flip(status_row, ledger.requests[0], NOW) if is_allowed else None
 
     assert history.change(decide) is None
     assert asked == [0, 1]
@@ -244,7 +242,7 @@ def test_an_id_that_was_refused_is_no_request(layout: Layout) -> None:
     transitions.note(history, Entry("s-1", Event.REJECTED))
     with pytest.raises(transitions.Retry, match="s-1 is known, but not as a request"):
         ask(history, "s-1")
-    assert state_machine.next_swap_id(history.ledger(), "s-1") == "s-1~2"
+    assert next_swap_id(history.ledger(), "s-1") == "s-1~2"
     assert ask(history, "s-1~2").number == 1
 
 
@@ -292,7 +290,7 @@ def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: 
         if is_flip:
             won.append(transitions.try_flip(history, f"s-{number}", now, RULES))
         else:
-            won.append(history.change(partial(state_machine.withdraw, number=number)) is not None)
+            won.append(history.change(partial(flip_rules.withdraw, number=number)) is not None)
         barrier.wait(60)
         if is_flip:
             transitions.settle_due(history, now)
@@ -316,7 +314,7 @@ def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout
     assert transitions.try_flip(history, "first", NOW, RULES)
     transitions.settle_due(history, NOW)
     broken = ask(history, "second", INNER)
-    history.change(partial(state_machine.withdraw, number=broken.number, reason="it broke for ann@example.org"))
+    history.change(partial(flip_rules.withdraw, number=broken.number, reason="it broke for ann@example.org"))
     transitions.refresh(history, NOW)
     transitions.settle_due(HistoryStore(layout), NOW)
     outcome = history.ledger().outcomes["second"]

@@ -21,10 +21,10 @@ from switchyard.local.supervisor import Supervisor
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
+from switchyard.swap.history import Event, Ledger, StatusRow
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import retire_kept
-from switchyard.swap.state_machine import Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.web.access import Access, Viewer
 from switchyard.web.api import create_app

@@ -14,10 +14,10 @@ from switchyard.errors import InputError, SwitchyardError
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.swap import state_machine, transitions
+from switchyard.swap import flip_rules, transitions
 from switchyard.swap.generations import keep_spec, load_spec
+from switchyard.swap.history import Event, Ledger, StatusRow
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Event, Ledger, StatusRow
 from switchyard.tables import store
 from switchyard.tables.compaction import list_files, replace_files
 from switchyard.tables.files import write_file
@@ -153,8 +153,8 @@ def test_a_retired_generation_goes_after_its_keep_time_but_not_the_way_back(layo
     assert [load_spec(layout, generation) is None for generation in (1, 2, 3)] == [True, False, False]
     assert not Path(layout.checkpoint(1)).exists()
     assert Path(layout.checkpoint(2)).exists()
-    assert state_machine.find_resumable(history.ledger(), history.status_row(), target_of(1)) is None
-    assert state_machine.find_resumable(history.ledger(), history.status_row(), target_of(2)) == 2
+    assert flip_rules.find_resumable(history.ledger(), history.status_row(), target_of(1)) is None
+    assert flip_rules.find_resumable(history.ledger(), history.status_row(), target_of(2)) == 2
     assert [(e.event, e.generation) for e in history.ledger().entries][-1] == (Event.RETIRED, 1)
     assert retire_rows(settings, ASKED) == {"generations": [], "files": 0}
 
@@ -334,7 +334,7 @@ def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Sett
 def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
     history, open_before = HistoryStore(layout), HistoryStore(layout)
     activate(history, 1)
-    history.change(lambda status_row: state_machine.withdraw(status_row, 4))
+    history.change(lambda status_row: flip_rules.withdraw(status_row, 4))
     writing = begin(layout, 1)
     for batch_id in range(12):
         writing.commit(batch_id)

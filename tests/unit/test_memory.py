@@ -19,7 +19,7 @@ from switchyard.health.gaps import find_gaps
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Gap, to_json
 from switchyard.swap.generations import keep_spec
-from switchyard.swap.state_machine import Ledger
+from switchyard.swap.history import Ledger
 from switchyard.tables import files, forgetting, store
 from switchyard.tables.batch_totals import Chain, read_chain
 from switchyard.tables.folders import Folder

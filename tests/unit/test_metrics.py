@@ -19,7 +19,7 @@ from switchyard.health.checks import CHECKS, LastAudit, Level
 from switchyard.health.incidents import Incident, Stage
 from switchyard.health.metrics import ActiveGeneration, MetricInputs, TableSize, exported_metrics, measure, state_of
 from switchyard.policies import Target
-from switchyard.swap.state_machine import Entry, Event, Ledger
+from switchyard.swap.history import Entry, Event, Ledger
 from tests.exposition import Parsed, parse
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,9 +15,9 @@ from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec, load_spec, remove_checkpoint
+from switchyard.swap.history import Event, Ledger, Request, StatusRow
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import clean_up, reconcile
-from switchyard.swap.state_machine import Event, Ledger, Request, StatusRow
 from switchyard.tables import store
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import check_fence, claim_attempt

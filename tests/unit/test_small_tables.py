@@ -16,8 +16,8 @@ from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
+from switchyard.swap.history import Entry, Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import stable_names, store
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report

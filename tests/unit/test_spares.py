@@ -40,8 +40,8 @@ from switchyard.layout import Workspace
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
+from switchyard.swap.history import Ledger, StatusRow
 from switchyard.swap.log_messages import open_history
-from switchyard.swap.state_machine import Ledger, StatusRow
 from tests.waiting import eventually
 
 STAMP = {"code": "a", "settings": "b"}

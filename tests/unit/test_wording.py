@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
+from switchyard.swap.history import Entry, Event
 from switchyard.swap.history_store import HistoryStore
-from switchyard.swap.state_machine import Entry, Event
 from switchyard.tables import store
 from switchyard.tables.logs import tell
 from switchyard.wording import CleanFormatter, clean_foreign_text, describe_error, mask_emails

@@ -1,0 +1,296 @@
+"""The history of all swaps and what follows from it: its entries, requests, generations, and the status row. Pure.
+
+A request is one accepted command: "make this generation active". Requests are numbered in the order in which they were
+written. A backfill is a command too, but asks for rows only: a snapshot of history in a separate generation. It has no
+number, so it neither withdraws a request nor is withdrawn by one. To publish a finished snapshot is a request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+
+from switchyard.policies import Target
+
+
+class Event(StrEnum):
+    REQUESTED = "REQUESTED"
+    STARTING = "STARTING"
+    READY = "READY"
+    APPLIED = "APPLIED"
+    REFRESHED = "REFRESHED"
+    REJECTED = "REJECTED"
+    SUPERSEDED = "SUPERSEDED"
+    FAILED = "FAILED"
+    PLANNED = "PLANNED"
+    LINGERING = "LINGERING"
+    RETIRED = "RETIRED"
+
+
+SETTLING = frozenset({Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED})
+FINISHED = Event.PLANNED
+"""How the command for a snapshot ends once its rows are there and proven. The event's name is contract."""
+LIFE = frozenset({Event.APPLIED, Event.LINGERING, Event.RETIRED})
+"""Events after which a generation stands somewhere else."""
+
+HOSTED_PREFIX = "run:"
+ROLLBACK_PREFIX = "rollback-"
+UNDO_PREFIX = "undo-"
+BY_HAND_PREFIX = "by-hand-"
+BACKFILL_PREFIX = "backfill-"
+PUBLISH_PREFIX = "publish-"
+BOOT_ID = "boot"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of swap_history. `at` is given when it is written."""
+
+    swapId: str
+    event: Event
+    generation: int | None = None
+    target: Target | None = None
+    start: str | None = None
+    requestedBy: str = ""
+    detail: str = ""
+    deadline: datetime | None = None
+    at: datetime = datetime.min
+
+
+@dataclass(frozen=True)
+class Request:
+    """An accepted command: make a generation active."""
+
+    number: int
+    swapId: str
+    generation: int
+    target: Target
+    start: str
+    requestedBy: str
+    at: datetime
+    deadline: datetime | None = None
+
+    def entry(self, event: Event, detail: str = "") -> Entry:
+        return Entry(self.swapId, event, self.generation, self.target, self.start, self.requestedBy, detail)
+
+    @property
+    def is_undo(self) -> bool:
+        """An undo must not wait for the dwell: it repairs the flip that the dwell is counted from."""
+        return self.swapId.startswith((ROLLBACK_PREFIX, UNDO_PREFIX))
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether the Airflow run that asked for it runs the driver itself."""
+        return self.swapId.startswith(HOSTED_PREFIX) and self.requestedBy.startswith("airflow:")
+
+
+@dataclass(frozen=True)
+class StatusRow:
+    """The status row with its two markers. `generation` is None until something was active."""
+
+    generation: int | None = None
+    target: Target | None = None
+    lastApplied: datetime | None = None
+    epoch: int = 0
+    flipped: int = 0
+    barred: int = 0
+    barred_because: str = field(default="", compare=False)
+    """Why the request of this very number was given up, for the actor that writes its outcome; else empty."""
+
+
+SignOfLife = Callable[[int], datetime | None]
+"""When a generation's driver was last seen at work."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The history, in the order in which it was written, and what follows from it."""
+
+    entries: tuple[Entry, ...] = field(default=())
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Ledger:
+        return cls(tuple(sorted(entries, key=lambda entry: entry.at)))
+
+    @cached_property
+    def requests(self) -> tuple[Request, ...]:
+        asked = [e for e in self.entries if e.event is Event.REQUESTED and not is_snapshot_id(e.swapId)]
+        return tuple(_request(number, entry) for number, entry in enumerate(asked, 1))
+
+    @cached_property
+    def snapshots(self) -> dict[int, Request]:
+        """The command for each snapshot, by its generation. It has no number, because it never flips by itself."""
+        asked = [e for e in self.entries if e.event is Event.REQUESTED and is_snapshot_id(e.swapId)]
+        return {snapshot.generation: snapshot for snapshot in (_request(0, entry) for entry in asked)}
+
+    def is_snapshot(self, generation: int | None) -> bool:
+        """Whether a generation is a range of history: no driver ever streams it."""
+        return generation in self.snapshots
+
+    def is_finished(self, generation: int) -> bool:
+        """Whether a snapshot is finished, so that it can be made active at any time."""
+        snapshot = self.snapshots.get(generation)
+        outcome = self.outcomes.get(snapshot.swapId) if snapshot else None
+        return outcome is not None and outcome.event is FINISHED
+
+    @cached_property
+    def outcomes(self) -> dict[str, Entry]:
+        return {entry.swapId: entry for entry in reversed(self.entries) if entry.event in SETTLING}
+
+    @cached_property
+    def _events(self) -> dict[str, set[Event]]:
+        found: dict[str, set[Event]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.swapId, set()).add(entry.event)
+        return found
+
+    def is_known(self, swap_id: str) -> bool:
+        return swap_id in self._events
+
+    def has(self, swap_id: str, event: Event) -> bool:
+        return event in self._events.get(swap_id, ())
+
+    def is_open(self, request: Request) -> bool:
+        return request.swapId not in self.outcomes
+
+    @cached_property
+    def open_requests(self) -> list[Request]:
+        return [request for request in self.requests if self.is_open(request)]
+
+    @property
+    def newest(self) -> Request | None:
+        return self.requests[-1] if self.requests else None
+
+    @property
+    def pending(self) -> Request | None:
+        """The request that is on its way to its flip. Only the newest can be."""
+        newest = self.newest
+        return newest if newest and self.is_open(newest) else None
+
+    def find(self, swap_id: str) -> Request | None:
+        return next((request for request in self.requests if request.swapId == swap_id), None)
+
+    @cached_property
+    def _requests_of(self) -> dict[int, list[Request]]:
+        found: dict[int, list[Request]] = {}
+        for request in self.requests:
+            found.setdefault(request.generation, []).append(request)
+        return found
+
+    def requests_of(self, generation: int) -> list[Request]:
+        return self._requests_of.get(generation, [])
+
+    def request_of(self, generation: int) -> Request | None:
+        """The newest request for a generation; a resumed one was asked for more than once."""
+        asked = self.requests_of(generation)
+        return asked[-1] if asked else None
+
+    def command_of(self, generation: int) -> Request | None:
+        """The newest command about a generation: a request, or the one for a snapshot."""
+        return self.request_of(generation) or self.snapshots.get(generation)
+
+    @cached_property
+    def _lives(self) -> dict[int | None, Entry]:
+        return {entry.generation: entry for entry in self.entries if entry.event in LIFE}
+
+    def last_life(self, generation: int) -> Entry | None:
+        return self._lives.get(generation)
+
+    def was_active(self, generation: int) -> bool:
+        return generation in self._flipped
+
+    def is_retired(self, generation: int) -> bool:
+        """Whether a generation has ended and nobody has asked for it since."""
+        asked = self.request_of(generation)
+        return self.has_ended(generation) and (asked is None or not self.is_open(asked))
+
+    def has_ended(self, generation: int) -> bool:
+        """Whether it has retired, even if it was asked for again since: that takes a new driver."""
+        last = self.last_life(generation)
+        return last is not None and last.event is Event.RETIRED
+
+    def is_removed(self, generation: int) -> bool:
+        return generation in self.removed
+
+    @cached_property
+    def removed(self) -> frozenset[int]:
+        """Retired twice without being asked for in between: rows and checkpoint are gone, nobody can have them back."""
+        retired: set[int | None] = set()
+        removed: set[int] = set()
+        for entry in self.entries:
+            if entry.event is Event.REQUESTED:
+                retired.discard(entry.generation)
+            elif entry.event is Event.RETIRED and entry.generation is not None:
+                if entry.generation in retired:
+                    removed.add(entry.generation)
+                retired.add(entry.generation)
+        return frozenset(removed)
+
+    def is_lingering(self, generation: int) -> bool:
+        last = self.last_life(generation)
+        return last is not None and last.event is Event.LINGERING
+
+    @cached_property
+    def lingering(self) -> list[Entry]:
+        """Lingering generations by the entry that says so, oldest first."""
+        lives = self._lives.values()
+        return sorted((life for life in lives if life.event is Event.LINGERING), key=lambda life: life.at)
+
+    @cached_property
+    def generations(self) -> list[int]:
+        return sorted({request.generation for request in self.requests} | set(self.snapshots))
+
+    @property
+    def next_generation(self) -> int:
+        return 1 + max(self.generations, default=0)
+
+    @cached_property
+    def flips(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.event is Event.APPLIED]
+
+    @cached_property
+    def _flipped(self) -> frozenset[int | None]:
+        return frozenset(entry.generation for entry in self.flips)
+
+
+def is_snapshot_id(swap_id: str) -> bool:
+    return swap_id.startswith(BACKFILL_PREFIX)
+
+
+def _request(number: int, entry: Entry) -> Request:
+    if entry.generation is None or entry.target is None:
+        raise ValueError(f"the request {entry.swapId} names no generation")
+    return Request(
+        number,
+        entry.swapId,
+        entry.generation,
+        entry.target,
+        entry.start or "latest",
+        entry.requestedBy,
+        entry.at,
+        entry.deadline,
+    )
+
+
+def first_swap_id(swap_id: str) -> str:
+    """The id that was asked for first: `boot~3` is the third try of `boot`."""
+    return re.sub(r"~\d+$", "", swap_id)
+
+
+def next_swap_id(ledger: Ledger, swap_id: str) -> str:
+    """The id itself, or the next free one when what it names has ended without being applied."""
+    ended = {known for known, outcome in ledger.outcomes.items() if outcome.event is not Event.APPLIED}
+    candidates = [swap_id, *(f"{swap_id}~{number}" for number in range(2, len(ended) + 3))]
+    return next(candidate for candidate in candidates if candidate not in ended)
+
+
+def run_id_of(ledger: Ledger, request: Request) -> str:
+    """The Airflow run of a request, derived from its generation: asking twice starts one."""
+    if request.is_hosted:
+        return request.swapId.removeprefix(HOSTED_PREFIX)
+    nth = ledger.requests_of(request.generation).index(request) + 1
+    return f"generation-{request.generation}" + (f".{nth}" if nth > 1 else "")
