@@ -12,6 +12,14 @@ from types import FrameType
 from switchyard.settings import Settings
 
 
+def touch_pid_file(settings: Settings, generation: int) -> None:
+    """Show the task `stream` that this process lives, unless a newer attempt has written its own id into the file."""
+    path = settings.workspace.driver_pid(generation)
+    with contextlib.suppress(OSError):
+        if path.read_text() == str(os.getpid()):
+            os.utime(path)
+
+
 @contextlib.contextmanager
 def catching_stop(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` on SIGTERM and SIGINT, as long as the block runs."""

@@ -122,8 +122,7 @@ class BatchRunner:
         return commit_bulk(self.sink, batch_id, rows, self._most_rows)
 
     def _merge_small_files(self) -> None:
-        """After the batch is visible, so that no row waits for it. If another writer is faster, the next merge is
-        larger."""
+        """Merge after the batch is visible, so no row waits for it. After a lost race, the next merge does more."""
         generation, progress = self.spec.generation, self.progress.table
         try:
             for name in BIG_TABLES:
@@ -133,6 +132,17 @@ class BatchRunner:
             merge_small(self.layout, progress, "progress", generation, ["at"], self._merged_bytes)
         except (LostRaceError, UnwritableError) as error:
             log.warning("small files stay as they are for now: %s", error)
+
+    def check_tables_when_idle(self) -> None:
+        """Notice a newer attempt, or a person to forget, while no batch runs that would notice it."""
+        if self.busy.acquire(blocking=False):
+            try:
+                self.sink.check_fence()
+                is_behind = self.sink.has_new_marks()
+            finally:
+                self.busy.release()
+            if is_behind:
+                self.forget_soon()
 
     def forget_soon(self) -> None:
         """Carry out new marks while the topics are quiet. It may take long, so it does not hold up the main thread."""

@@ -13,7 +13,7 @@ from switchyard.stream.attempt import Attempt, End
 from switchyard.stream.attempt_end import end_fenced, give_up, retire_if_due
 from switchyard.stream.broker_watch import BrokerWatch
 from switchyard.stream.clock_jumps import ClockJumps
-from switchyard.stream.heartbeat import Heartbeat
+from switchyard.stream.pid_file import touch_pid_file
 from switchyard.stream.promotion import Promotion
 from switchyard.stream.running_query import RunningQuery
 from switchyard.stream.stall import StallWatch
@@ -28,6 +28,8 @@ STOP_SECONDS = 0.5
 PENDING_STOP_SECONDS = 0.05
 """How often the driver sees whether it is to stop; while it is pending, also whether a batch has ended"""
 BROKER_SECONDS = 2.0
+PROBATION_SECONDS = 1.0
+"""Between two heartbeats while a lingering generation waits for them, to take over when there are none"""
 PID_FILE_SECONDS = 2.0
 
 
@@ -46,7 +48,6 @@ class WatchLoop:
         self._clock = ClockJumps()
         self._broker = BrokerWatch(attempt, self._runner, reader)
         self._stall = StallWatch(running.spark, self._runner)
-        self._heartbeat = Heartbeat(attempt, self._runner)
         self._promotion = Promotion(attempt, running)
 
     def until_end(self) -> End:
@@ -78,11 +79,11 @@ class WatchLoop:
             self._broker.ask_ends()
             self._stall.check(self._attempt)
         try:
-            self._heartbeat.report_if_due(self._is_on_probation)
+            self._report_if_due()
         except FencedError as error:
             return end_fenced(self._attempt, error)
         if self._pid_file_due.restart_if_passed(PID_FILE_SECONDS):
-            self._heartbeat.touch_pid_file()
+            touch_pid_file(self._attempt.settings, self._attempt.generation)
         every = RESTING_HISTORY_SECONDS if self._is_resting else HISTORY_SECONDS
         if self._runner.batch_seen.is_set() and not self._history_due.restart_if_passed(every):
             return None
@@ -90,6 +91,13 @@ class WatchLoop:
         if not self._promotion.is_comparing or not self._runner.is_pending:
             self._runner.batch_seen.set()
         return end
+
+    def _report_if_due(self) -> None:
+        """Write a heartbeat into `progress` when no batch has reported for long enough."""
+        every = PROBATION_SECONDS if self._is_on_probation else self._attempt.settings.heartbeat_seconds
+        if time.monotonic() - self._runner.progress.reported_at > every:
+            self._runner.check_tables_when_idle()
+            self._runner.progress.report_alive()
 
     def _follow_history(self) -> End | None:
         """Do what is due for this generation, from its flip to its retirement, and what is due for all."""

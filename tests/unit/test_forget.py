@@ -153,12 +153,12 @@ def test_the_driver_does_it_while_the_generation_lives_and_the_command_when_it_h
     activate(history, "first", 1)
     write_batch(layout)
     mark = add_mark(layout, "a", ENDS, {}, "test")
-    assert forget.settle(settings, history, 1, mark, lambda line: None) == SILENT
+    assert forget.carry_out(settings, history, 1, mark, lambda line: None) == SILENT
     assert user_ids(layout, "users") == ["a", "b"]
     activate(history, "second", 2)
     later = datetime.now(UTC)
     assert transitions.try_retire(history, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
-    assert forget.settle(settings, history, 1, mark, lambda line: None) == DONE
+    assert forget.carry_out(settings, history, 1, mark, lambda line: None) == DONE
     assert user_ids(layout, "users") == ["b"]
 
 
