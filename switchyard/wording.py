@@ -1,8 +1,7 @@
 """What people read in logs, the history and reasons: short, and without values of records.
 
 Our own sentences hold no values. The text of other libraries may quote what they could not read, so whatever stands in
-quotes there is cut out. E-mail addresses are masked in everything. All masking is here; who is shown what is decided
-where it is shown.
+quotes there is cut out. E-mail addresses are masked in everything. All masking is here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _EMAIL = re.compile(r"[^\s@\"'<>()\[\]{},;:=|]+@[^\s@\"'<>()\[\]{},;:=|]+")
 _PART_OF_EMAIL = re.compile(r"[^\s@\"'<>,;:(){}\[\]\\]*")
 # In JSON an @ may be written like this.
 _ESCAPED_AT = re.compile(r"\\u0040", re.IGNORECASE)
-# A quote inside a word, as in don't, is none.
+# Without the quote inside a word, as in don't.
 _QUOTE = re.compile(r"(?<!\w)['\"]|['\"](?!\w)")
 # From the first quote of a line to the last, as a value may hold quotes itself.
 _QUOTED = re.compile(r"(?<!\w)['\"].*['\"](?!\w)|(?<!\w)['\"].*")
@@ -71,7 +70,7 @@ def clean_foreign_text(text: str) -> str:
     for line in text.strip().splitlines():
         lines.append(_QUOTED.sub("'...'", line))
         if len(_QUOTE.findall(line)) % 2:
-            # What is quoted goes on in the next line, and nobody can tell where it ends.
+            # The quotation goes on in the next line, and its end cannot be known.
             break
     return mask_emails("\n".join(lines))[:MOST_CHARACTERS]
 
@@ -95,7 +94,7 @@ def describe_stack(error: BaseException) -> str:
 
 
 class CleanFormatter(logging.Formatter):
-    """The last station of every line of a job's own log."""
+    """Every line of a job's log goes through this."""
 
     def format(self, record: logging.LogRecord) -> str:
         return mask_emails(super().format(record))

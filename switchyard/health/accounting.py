@@ -55,7 +55,7 @@ def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> Account
 def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> AccountingResult:
     """Every message of the control topic up to the committed offsets is kept, and has an outcome or is under way."""
     layout, topic = settings.layout, settings.control_topic
-    # The messages first: one that is stored while this looks must not be missed in an older ledger.
+    # Open the messages before the history: in an older history, a message stored in between would look unsettled.
     table = store.open_table(layout, "control_raw")
     with control_topic(kafka, topic, installation_id(layout)) as control:
         ends = {topic: control.committed_offsets()}
@@ -71,7 +71,7 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Accoun
 
 @dataclass
 class Messages:
-    """What the kept control messages are asked for."""
+    """What the audit wants to know about the stored control messages."""
 
     count: int = 0
     unsettled: int = 0
@@ -96,7 +96,7 @@ def _look_through(table: DeltaTable, topic: str, ledger: Ledger) -> Messages:
 
 
 def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: list[Gap]) -> Iterator[Stored]:
-    """Where the stored records of some spans lie, from the files that may hold one of them."""
+    """Read where the stored records of some spans lie, from the files that may hold one of them."""
     for table in tables:
         live = {file.path: file.rows or None for file in list_files(table, generation) if _may_hold(file, spans)}
         for rows in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW, _PLACE):

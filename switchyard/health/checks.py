@@ -1,4 +1,4 @@
-"""What is healthy: each check makes a plain verdict of what was seen; one decision says how a silent stream is mended.
+"""What is healthy: each check gives a verdict on what was read; `choose_cure` says how a silent stream is restarted.
 
 Pure: no I/O and no clock of its own.
 """
@@ -32,7 +32,7 @@ class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"
     MENDING = "mending"
-    """Not healthy, and Switchyard mends it by itself."""
+    """Not healthy, and Switchyard repairs it by itself."""
     PERSON = "person needed"
 
 
@@ -81,13 +81,13 @@ class LastAudit:
 
 @dataclass(frozen=True)
 class HealthInputs:
-    """What was seen at one moment. A part that nobody has looked at is empty."""
+    """What was read at one moment. A part that was not read is empty."""
 
     now: datetime
     ledger: Ledger
     status_row: StatusRow
     heartbeats: Sequence[Heartbeat] = ()
-    """Rows of the active generation's newest attempt, oldest first, the last ones and those of the window."""
+    """Of the active generation's newest attempt: the last rows and those of the window, oldest first."""
     broker_error: str | None = None
     disks: Sequence[Disk] = ()
     drivers: Sequence[DriverProcess] = field(default_factory=tuple)
@@ -97,13 +97,13 @@ class HealthInputs:
 
     @property
     def silence(self) -> timedelta | None:
-        """How long ago the active generation was heard of: a report, or the flip that made it active."""
+        """How long ago the active generation last reported, or became active by a flip."""
         signs = [heartbeat.at for heartbeat in self.heartbeats[-1:]] + [entry.at for entry in self.ledger.flips[-1:]]
         return self.now - max(signs) if signs and self.status_row.generation is not None else None
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether what is active is a range of history: it is finished, and nobody works on it."""
+        """Whether the active generation is a snapshot: it is finished and needs no driver."""
         return self.ledger.is_snapshot(self.status_row.generation)
 
     @property
@@ -112,7 +112,7 @@ class HealthInputs:
 
     @property
     def without_progress(self) -> timedelta:
-        """How long the driver's work has not moved; of a driver that does not tell, how long it committed no batch."""
+        """How long the driver's work has not moved, or, if its rows do not say that, how long it committed no batch."""
         if self.heartbeats and (moved_at := self.heartbeats[-1].moved_at) is not None:
             return self.heartbeats[-1].at - moved_at
         waiting = []
@@ -141,7 +141,7 @@ def check_heartbeat(inputs: HealthInputs, limits: Limits) -> Verdict:
 
 
 def _judge_absence(inputs: HealthInputs, limits: Limits) -> Verdict:
-    """The first generation of all takes its time, and that is no incident."""
+    """The very first generation takes a while to start; that is no incident."""
     request = inputs.ledger.pending
     if request is None:
         level = Level.MENDING if inputs.ledger.entries else Level.WARNING
@@ -168,10 +168,10 @@ def check_progress(inputs: HealthInputs, limits: Limits) -> Verdict:
 def explain_standstill(
     lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_catching_up: bool = False
 ) -> str | None:
-    """Why rows do not move; None while they do, and while nothing waits or it is not known whether anything does.
+    """Why rows do not move; None while they move, and also if no records wait or that is not known.
 
-    `time` is how long nothing has moved; `executors` is None where a driver needs none. While a swap has not caught up
-    it waits for records, whatever is known of the lag.
+    `time` is how long nothing has moved; `executors` is None where a driver needs none. A swap
+    that has not caught up always has records to read, also where the lag is not known.
     """
     if time <= patience:
         return None
@@ -195,12 +195,12 @@ def _explain(inputs: HealthInputs, patience: timedelta) -> str | None:
 
 
 def is_stuck(inputs: HealthInputs, limits: Limits) -> bool:
-    """Whether a driver that lives has done nothing for so long that it is ended, unless it ends by itself."""
+    """Whether a live driver has done nothing for so long that it is to be ended."""
     return bool(inputs.heartbeats) and _explain(inputs, stuck_after(inputs, limits)) is not None
 
 
 def stuck_after(inputs: HealthInputs, limits: Limits) -> timedelta:
-    """A generation that reads a long history has long batches: what is normal for it is not stuck."""
+    """A generation that reads a long history has long batches, so its patience grows with the longest one."""
     longest = max((heartbeat.batch_seconds for heartbeat in inputs.batches), default=0.0)
     return max(limits.stuck, timedelta(seconds=SLOW_BATCHES * longest))
 
@@ -301,7 +301,7 @@ CHECKS: dict[str, Callable[[HealthInputs, Limits], Verdict]] = {
 
 
 def find_orphans(inputs: HealthInputs, limits: Limits) -> list[DriverProcess]:
-    """Drivers of generations that are over, and that had the time to notice it."""
+    """Drivers of generations that ended long enough ago for the drivers to have noticed."""
     return [
         driver
         for driver in inputs.drivers
@@ -310,7 +310,7 @@ def find_orphans(inputs: HealthInputs, limits: Limits) -> list[DriverProcess]:
 
 
 def find_useless_spares(inputs: HealthInputs, limits: Limits) -> list[SpareProcess]:
-    """Spares that hang, while they warm up or while they wait, and all of them when there is to be none."""
+    """Spares that hang, in their rehearsal or while they wait; all spares if the settings want none."""
     return [spare for spare in inputs.spares if not limits.has_spare or _hangs(spare, limits)]
 
 
@@ -336,7 +336,7 @@ def _has_been_over(inputs: HealthInputs, generation: int, time: timedelta) -> bo
 
 
 class Cure(StrEnum):
-    """How a silent or stuck stream is brought back."""
+    """How a silent or stuck stream is restarted."""
 
     NONE = "none"
     WAIT = "wait"
@@ -344,7 +344,7 @@ class Cure(StrEnum):
     END_DRIVER = "end the driver"
     """Its task then starts the next attempt."""
     START_RUN = "start a run"
-    """There is no task any more that would start an attempt."""
+    """No task is left that would start an attempt."""
     ASK_PERSON = "ask a person"
 
 
@@ -353,7 +353,7 @@ def is_silent(inputs: HealthInputs, limits: Limits) -> bool:
 
 
 def choose_cure(inputs: HealthInputs, limits: Limits, task_state: str | None) -> Cure:
-    """For the active generation; `task_state` is that of the task its driver lives in, None when there is none."""
+    """For the active generation; `task_state` is that of the task that runs its driver, None if there is no task."""
     if inputs.is_snapshot:
         return Cure.NONE
     stands_still = is_stuck(inputs, limits)

@@ -1,4 +1,4 @@
-"""Offsets that were read over without a record being stored, and control messages without an outcome. No I/O."""
+"""Finds offsets that were read without a record being stored, and control messages without an outcome. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Stored = tuple[str, int, Numbers]
 """Topic, partition, and some of the offsets that are stored, in any order."""
 
 MOST_OFFSETS = 2**30
-"""So many are looked at together, with one bit for each."""
+"""How many offsets are held in memory at once, with one bit for each."""
 _BITS_AT_ONCE = 2**23
 
 
@@ -70,7 +70,7 @@ def _holes(window: Sequence[Gap], stored: Iterable[Stored]) -> Iterator[Gap]:
 
 
 def _join(gaps: Iterable[Gap]) -> Iterator[Gap]:
-    """Gaps that were cut where they were looked at are one again."""
+    """Join gaps that were cut at the edge of a window."""
     held: Gap | None = None
     for gap in gaps:
         if held and (held.topic, held.partition, held.end) == (gap.topic, gap.partition, gap.first):
@@ -84,7 +84,7 @@ def _join(gaps: Iterable[Gap]) -> Iterator[Gap]:
 
 
 def take_first(gaps: Iterable[Gap], most_offsets: int) -> tuple[list[Gap], int]:
-    """As many gaps as hold so many offsets, the last one cut; and how many offsets all have."""
+    """Return the first gaps, with at most so many offsets together, and the number of offsets in all gaps."""
     taken, size = [], 0
     for gap in gaps:
         if size < most_offsets:
@@ -103,7 +103,7 @@ def find_unsettled(messages: Sequence[Mapping[str, Any]], ledger: Ledger) -> lis
 
 
 def _swap_ids(row: Mapping[str, Any]) -> Iterator[str]:
-    """The ids that a message may have in the history: its own, or its place, with its time if that was taken."""
+    """The ids that a message may have in the history: the one it gives, its place, or its place and time."""
     place, ts = f"{row['topic']}-{row['partition']}-{row['offset']}", row["ts"]
     yield place
     if isinstance(ts, datetime):

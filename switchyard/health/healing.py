@@ -1,4 +1,4 @@
-"""Mends what the health checks found: settles what is due, ends orphans, brings a silent stream back."""
+"""Repairs what the health checks found: settles what is due, ends orphans, restarts a silent stream."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
 
 
 def _reports_after_all(settings: Settings, inputs: HealthInputs) -> bool:
-    """When the clock was put forward, a live driver seems silent until its next report: that is waited for."""
+    """Wait for a report. After the wall clock was put forward, a live driver seems silent until its next one."""
     if not checks.is_silent(inputs, settings.limits):
         return False
     wait = Deadline(2 * settings.heartbeat_seconds)
@@ -103,6 +103,6 @@ def _end_hung(settings: Settings, inputs: HealthInputs, generation: int) -> str:
 
 
 def _next_run(inputs: HealthInputs, life: Run) -> Run:
-    """Named after the attempt that is missing: asking twice starts one."""
+    """Name the run after the attempt that is missing, so that asking twice starts one."""
     attempt = inputs.heartbeats[-1].attempt + 1 if inputs.heartbeats else 1
     return replace(life, run_id=f"{life.run_id}-attempt-{attempt}", note=f"{life.note}; started again by health")

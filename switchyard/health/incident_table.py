@@ -17,7 +17,7 @@ from switchyard.tables.schemas import INCIDENTS
 
 
 def read_incidents(layout: Layout) -> list[Incident]:
-    """Of each check the last row and the last that was raised: what is open, and since when."""
+    """Return, for each check, its last row and its last RAISED row: what is open, and since when."""
     if not store.has_table(layout, "incidents"):
         return []
     table = store.open_table(layout, "incidents")

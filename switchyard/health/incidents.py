@@ -15,7 +15,7 @@ from switchyard.wording import describe_time
 class Stage(StrEnum):
     RAISED = "RAISED"
     WORSE = "WORSE"
-    """It was being mended, and now a person is needed."""
+    """Switchyard was repairing it, and now a person is needed."""
     OVER = "OVER"
 
 
@@ -47,7 +47,7 @@ def open_incidents(history: Iterable[Incident]) -> dict[str, Incident]:
 
 
 def find_news(history: Sequence[Incident], verdicts: Iterable[Verdict], now: datetime) -> list[Incident]:
-    """What has changed since the last look, and is to be told."""
+    """Return what has changed since the last check and is to be reported."""
     known = open_incidents(history)
     news = [_compare(known, history, verdict, now) for verdict in verdicts]
     return [incident for incident in news if incident is not None]

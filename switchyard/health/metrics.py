@@ -28,7 +28,7 @@ class GenerationState(StrEnum):
     ACTIVE = "active"
     LINGERING = "lingering"
     RETIRED = "retired"
-    """It can be had back: a retired stream, or a finished snapshot that nobody reads."""
+    """A rollback or resume can bring it back: a retired stream, or a finished snapshot that nobody reads."""
     FAILED = "failed"
     """It ended before it was active."""
     REMOVED = "removed"
@@ -58,7 +58,7 @@ class ActiveGeneration:
     position: Offsets = field(default_factory=dict)
     """The next record to read, of each partition."""
     batch_seconds: Sequence[float] = ()
-    """How long the batches of the last minute took, oldest first; the last one in any case."""
+    """How long the batches of the last minute took, oldest first, and always the last one."""
     audit: LastAudit | None = None
     tables: Mapping[str, TableSize] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Everything that the API looks at, shared by its requests. Opened at the first look, never before a fork."""
+"""What the API reads, shared by its requests. Opens tables at the first read, as delta-rs does not survive a fork."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ReadModel:
         return round(float(sum(mine)) / RATE_WINDOW.total_seconds(), 1)
 
     def recent_progress(self, generation: int) -> list[Row]:
-        """Of the last reports those of a generation, oldest first."""
+        """The last progress rows of a generation, oldest first."""
         recent = self.rows("progress").rows
         rows = recent.slice(max(0, recent.num_rows - RECENT_ROWS)).select(_PROGRESS).to_pylist()
         return [row for row in rows if row["generation"] == generation]

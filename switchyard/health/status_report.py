@@ -102,7 +102,7 @@ def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:
 
 
 def describe_retirement(settings: Settings, ledger: Ledger) -> list[dict[str, Any]]:
-    """When the time of each lingering generation is over; None for one that is kept until a person retires it."""
+    """When each lingering generation retires; None for one that is kept until a person retires it."""
     found = []
     for entry in ledger.lingering:
         end = None if entry.generation is None else linger_end(ledger, entry.generation, settings.rules)
@@ -137,7 +137,7 @@ def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | No
 
 
 def judge_motion(settings: Settings, progress: Progress | None) -> str | None:
-    """Why a driver that reports is not healthy all the same: its rows do not move. None when they do."""
+    """Why a driver is not healthy although it reports: its rows do not move. None when they do."""
     if progress is None or progress.movedAt is None:
         return None
     still = progress.at - progress.movedAt

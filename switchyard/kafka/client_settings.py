@@ -17,7 +17,7 @@ from switchyard.kafka.security import check_security, is_security, java_security
 from switchyard.kafka.setting_names import normalise, rename_for_java
 
 PASTED = "properties"
-# The Kafka provider's own fields, and callbacks, which are code.
+# Fields of Airflow's Kafka provider, and callbacks, which are code.
 _NOT_FOR_A_CLIENT = frozenset({"topics", "poll_timeout", "poll_interval", "on_commit"})
 _CONSUMER_ONLY = frozenset({"group.id", "enable.auto.commit", "auto.offset.reset"})
 _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "=": "\\u003d"}
@@ -26,9 +26,9 @@ _MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 def client_properties(extra: Mapping[str, object], connection: str = "kafka_default") -> dict[str, str]:
-    """Client settings out of a connection's extra field, all as text, and checked.
+    """Return the client settings in a connection's extra field, checked, all as text.
 
-    Beside single settings it may hold PASTED, the text of a whole properties file; a single setting counts more.
+    The field may also hold PASTED, the text of a whole properties file; a single setting wins over it.
     """
     with _naming(connection):
         return _client_properties(extra)
@@ -130,7 +130,7 @@ def _logical_lines(content: str) -> Iterator[str]:
 
 
 def _is_open_to_others(found: os.stat_result) -> bool:
-    """A file of somebody else that we read through a group of ours is a secret that was mounted for us."""
+    """Allow a group to read the file if it is not ours: then it is a secret that was mounted for our group."""
     others = 0o077 if found.st_uid == os.geteuid() else 0o007
     return bool(stat.S_IMODE(found.st_mode) & others)
 
@@ -149,7 +149,7 @@ def _escape_name(name: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    """One pass from left to right: in an escaped backslash followed by n there is no line break."""
+    """In one pass, as an escaped backslash followed by n is no line break."""
 
     def meaning(found: re.Match[str]) -> str:
         return chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _MEANING.get(found[1], found[1])

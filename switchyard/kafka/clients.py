@@ -1,7 +1,7 @@
 """Opens clients of librdkafka, and says in one sentence why one of them cannot do its work.
 
-An answer that does not come says nothing about the reason: that is reported apart, to a callback. `Hearing` is that
-callback. Sentences are our own, as far as the reason is known; others may repeat what a server said, never a secret.
+A call to librdkafka only times out; the reason comes separately, through a callback, which is `ErrorListener`. For a
+known reason the sentence is ours. Any other may repeat what a server said, but never a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from switchyard.wording import hide_values
 
 T = TypeVar("T")
 quiet = logging.getLogger("switchyard.kafka.client_settings")
-# Python prints warnings of a logger that no handler hears to stderr: the terminal of the command line.
+# Python prints the warnings of a logger without a handler to stderr: on the terminal of the command line.
 quiet.addHandler(logging.NullHandler())
 TIMEOUT_SECONDS = 10.0
 _SLICE_SECONDS = 1.0
@@ -66,7 +66,7 @@ NO_TLS = f"the broker does not speak TLS on this port: check bootstrap.servers a
 
 
 def diagnose(code: int, text: str, mechanism: str | None = None) -> str | None:
-    """What a report of librdkafka means for a person; None when it is not about access."""
+    """Translate a report of librdkafka for a person; None when it is not about access."""
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
         if "Failed to acquire SASL OAUTHBEARER token" in text:
             return NO_CLAIM if _CLAIM_FIELD.search(text) else NO_TOKEN
@@ -86,31 +86,31 @@ def diagnose(code: int, text: str, mechanism: str | None = None) -> str | None:
     return None
 
 
-class Hearing:
-    """Hears why a client gets no answer. For one client; what was heard before a question is forgotten."""
+class ErrorListener:
+    """Keep the newest reason why a client gets no answer. One listener for each client."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = dict(properties)
-        self._trouble: tuple[str, str] | None = None
+        self._access_error: tuple[str, str] | None = None
 
     def __call__(self, error: KafkaError) -> None:
         sentence = diagnose(error.code(), error.str(), self._properties.get("sasl.mechanisms"))
         if sentence is not None:
-            self._trouble = (sentence, error.str())
+            self._access_error = (sentence, error.str())
 
     def forget(self) -> None:
-        self._trouble = None
+        self._access_error = None
 
-    def raise_trouble(self) -> None:
-        if self._trouble is not None:
-            sentence, text = self._trouble
+    def raise_access_error(self) -> None:
+        if self._access_error is not None:
+            sentence, text = self._access_error
             raise AccessError(self._look_closer(text) if sentence == UNTRUSTED else sentence)
 
     def hide(self, text: str) -> str:
         return hide_values(text, secret_values(self._properties))
 
     def _look_closer(self, text: str) -> str:
-        """librdkafka does not say what is wrong with a certificate; a handshake of our own does."""
+        """librdkafka does not say what is wrong with a certificate, so ask OpenSSL with a separate handshake."""
         address = _ADDRESS.search(text)
         fault = find_certificate_fault(address[1], int(address[2]), self._properties) if address else ""
         if "expired" in fault:
@@ -119,7 +119,7 @@ class Hearing:
 
 
 def find_certificate_fault(host: str, port: int, properties: Mapping[str, str]) -> str:
-    """What OpenSSL has against the certificate of a server; empty when it cannot be told."""
+    """Return why OpenSSL refuses the certificate of a server; empty when that is not known."""
     location = properties.get("ssl.ca.location", "probe")
     try:
         context = ssl.create_default_context(
@@ -136,16 +136,16 @@ def find_certificate_fault(host: str, port: int, properties: Mapping[str, str]) 
         return ""
 
 
-def open_client(kind: Callable[..., T], settings: Mapping[str, Any], hearing: Hearing) -> T:
+def open_client(kind: Callable[..., T], settings: Mapping[str, Any], listener: ErrorListener) -> T:
     given = for_librdkafka(settings)
     try:
-        return kind({**given, "error_cb": hearing}, logger=quiet)
+        return kind({**given, "error_cb": listener}, logger=quiet)
     except (KafkaException, TypeError, ValueError) as error:
-        raise InputError(f"{describe_refusal(hearing.hide(_text(error)), given)}; mend {_CONNECTIONS}") from None
+        raise InputError(f"{describe_refusal(listener.hide(_text(error)), given)}; mend {_CONNECTIONS}") from None
 
 
 def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:
-    """What librdkafka has against the settings, with the name of the one it means and without any value."""
+    """Say why librdkafka refuses the settings: which one it means, and no value."""
     if unknown := _UNKNOWN_SETTING.search(text):
         return f"the Kafka setting {unknown[1]} is unknown: remove it, or check how it is spelled"
     if refused := _REFUSED_VALUE.search(text):
@@ -155,28 +155,28 @@ def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:
 
 
 def list_topics(
-    client: Consumer | AdminClient, hearing: Hearing, topic: str | None = None, deadline: Deadline | None = None
+    client: Consumer | AdminClient, listener: ErrorListener, topic: str | None = None, deadline: Deadline | None = None
 ) -> dict[str, Any]:
-    """The metadata of all topics or of one. Asked in slices: who is turned away should not wait to the end."""
+    """Return the metadata of all topics or of one. Ask in short slices, as a refusal is reported in between."""
     deadline = deadline or Deadline(TIMEOUT_SECONDS)
-    hearing.forget()
+    listener.forget()
     while True:
         try:
             asked = {} if topic is None else {"topic": topic}
             return dict(client.list_topics(timeout=_SLICE_SECONDS, **asked).topics)
         except KafkaException:
             client.poll(0)
-            hearing.raise_trouble()
+            listener.raise_access_error()
             if deadline.has_passed:
                 raise
 
 
-def explain(error: KafkaException, what: str, hearing: Hearing | None = None) -> SwitchyardError:
+def explain(error: KafkaException, what: str, listener: ErrorListener | None = None) -> SwitchyardError:
     cause = error.args[0]
     sentence = diagnose(cause.code(), cause.str()) if isinstance(cause, KafkaError) else None
     if sentence is not None:
         return AccessError(sentence)
-    text = hearing.hide(_text(error)) if hearing else _text(error)
+    text = listener.hide(_text(error)) if listener else _text(error)
     return SwitchyardError(f"{what}: {text}; is the broker up, and is {_CONNECTIONS}, right?")
 
 

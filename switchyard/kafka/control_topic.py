@@ -1,7 +1,7 @@
-"""The control topic: publishing a message, and draining it to its end from the last committed offset.
+"""The control topic: publish a message; read all that wait, from the last committed offset to the end.
 
-No group membership: positions are assigned, so a consumer that died never keeps the next one waiting. An offset is
-committed only after its message was handled; whoever handles messages must bear to see one again.
+The consumer assigns its positions and joins no group, so a consumer that died never keeps the next one waiting. An
+offset is committed only after its message was handled: after a crash in between, the same message is read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from switchyard.deadline import Deadline
 from switchyard.errors import AccessError, SwitchyardError
 from switchyard.kafka.client_settings import for_producers
-from switchyard.kafka.clients import Hearing, explain, list_topics, open_client, quiet
+from switchyard.kafka.clients import ErrorListener, explain, list_topics, open_client, quiet
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.topics import ask, base_properties
 
@@ -27,9 +27,9 @@ _NO_COORDINATOR = (KafkaError._TIMED_OUT, KafkaError._WAIT_COORD, KafkaError.REQ
 _TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 _GROUP_SECONDS = 2.0
-"""How long one question about the group may take before its refusal is looked for"""
+"""How long one call about the group may take before we look for its refusal"""
 LAST_MS = 253_402_300_799_000
-"""The end of the year 9999: a sender may claim any time, and Python knows none after it."""
+"""The end of the year 9999. A sender may claim any time, and Python has none after it."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class ControlTopic:
             "enable.partition.eof": "true",
             "auto.offset.reset": "error",
         }
-        self._hearing = Hearing(properties)
-        self._consumer = open_client(Consumer, settings, self._hearing)
+        self._listener = ErrorListener(properties)
+        self._consumer = open_client(Consumer, settings, self._listener)
         self._bounds: dict[int, tuple[int, int]] = {}
 
     def close(self) -> None:
         self._consumer.close()
 
     def read_waiting(self, tell_lost: Callable[[str], None]) -> list[ControlRecord]:
-        """Every message from the committed offsets to the present end, oldest first across partitions."""
+        """Return every message from the committed offsets to the present end, oldest first across partitions."""
         starts = self._starts(tell_lost)
         wanted = {p: self._bounds[p][1] for p, start in starts.items() if start < self._bounds[p][1]}
         records: list[ControlRecord] = []
@@ -72,7 +72,7 @@ class ControlTopic:
         return in_order(records)
 
     def committed_offsets(self) -> dict[int, int]:
-        """Where each partition is read from next; one that was never read is left out."""
+        """Return where each partition is read from next, without partitions that were never read."""
         found = self._committed(self._partitions())
         return {place.partition: int(place.offset) for place in found if place.offset != OFFSET_INVALID}
 
@@ -80,7 +80,7 @@ class ControlTopic:
         self._commit({record.partition: record.offset + 1})
 
     def commit_ends(self) -> None:
-        """Commits where the last reading ended: a group that is silent for a week would be forgotten."""
+        """Commit where the last reading ended. Kafka forgets the offsets of a group after a week without a commit."""
         self._commit({partition: end for partition, (_, end) in self._bounds.items()})
 
     def _commit(self, following: Mapping[int, int]) -> None:
@@ -103,7 +103,7 @@ class ControlTopic:
 
     def _partitions(self) -> list[TopicPartition]:
         try:
-            found = list_topics(self._consumer, self._hearing, self.topic)[self.topic]
+            found = list_topics(self._consumer, self._listener, self.topic)[self.topic]
         except KafkaException as error:
             raise self._explain(error, f"cannot read the control topic {self.topic}") from None
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -118,8 +118,8 @@ class ControlTopic:
         return list(self._ask_group(look, f"cannot read the control topic {self.topic}")) if places else []
 
     def _ask_group(self, question: Callable[[], T], what: str) -> T:
-        """Asks until the time is up. A client that may not use its group finds no coordinator, so the question only
-        times out: the refusal itself comes with the next poll."""
+        """Ask until the deadline. For a client that may not use its group the call only times out, as it finds no
+        coordinator; the refusal comes with the next poll."""
         deadline = Deadline(_TIMEOUT_SECONDS)
         while True:
             try:
@@ -150,7 +150,7 @@ class ControlTopic:
         return int(committed.offset)
 
     def _read_until(self, ends: Mapping[int, int]) -> Iterator[ControlRecord]:
-        """Offsets may have holes, also at the end: a partition is read when its end is reached or told."""
+        """Offsets may have holes, also before the end, so the end-of-partition event counts as the last offset does."""
         deadline = Deadline(_TIMEOUT_SECONDS)
         unread = set(ends)
         while unread:
@@ -177,11 +177,11 @@ class ControlTopic:
                 f"the Kafka user may not use the group {self._group}; grant READ on groups with this beginning, or set "
                 "SWITCHYARD_GROUP_PREFIX to one that is allowed"
             )
-        return explain(error, what, self._hearing)
+        return explain(error, what, self._listener)
 
 
 def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
-    """Oldest first across partitions, and never against the order of one: its offsets are committed in order."""
+    """Sort by time across partitions, but keep the order within each, as offsets are committed in order."""
     ordered: list[tuple[datetime, ControlRecord]] = []
     for partition in sorted({record.partition for record in records}):
         latest = datetime.min.replace(tzinfo=UTC)
@@ -193,7 +193,7 @@ def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
 
 @contextmanager
 def control_topic(properties: Mapping[str, str], topic: str, reader: str) -> Iterator[ControlTopic]:
-    """`reader` is the id of an installation: each has its own place in the topic, and gets every message."""
+    """`reader` is the id of an installation: each has separate committed offsets, and gets every message."""
     opened = ControlTopic(properties, topic, reader)
     try:
         yield opened
@@ -202,8 +202,8 @@ def control_topic(properties: Mapping[str, str], topic: str, reader: str) -> Ite
 
 
 def _record(message: object) -> ControlRecord:
-    """The sender is named in the key. Headers are never asked for: one whose name is not UTF-8 crashes the process in
-    confluent-kafka 2.16, which hands out a list with a missing name."""
+    """The key names the sender. Never ask for headers: one whose name is not UTF-8 crashes the process, as
+    confluent-kafka 2.16 returns a list with a missing name."""
     key = message.key()  # type: ignore[attr-defined]
     stamp = min(max(0, message.timestamp()[1]), LAST_MS)  # type: ignore[attr-defined]
     return ControlRecord(
@@ -217,7 +217,7 @@ def _record(message: object) -> ControlRecord:
 
 
 def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requested_by: str) -> tuple[int, int]:
-    """Sends one control message and waits until the broker has it; returns its partition and offset."""
+    """Send one control message and wait until the broker has it; return its partition and offset."""
     delivered: list[tuple[int, int]] = []
     failed: list[KafkaError] = []
 
@@ -229,29 +229,29 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
 
     settings = base_properties(properties) | {
         "enable.idempotence": "true",
-        # What was pasted for another producer may not go with that.
+        # The connection may hold other values, pasted from another producer, that do not go with idempotence.
         "acks": "all",
         "retries": "10",
         "max.in.flight.requests.per.connection": "5",
         "linger.ms": "0",
         "message.timeout.ms": f"{_TIMEOUT_SECONDS * 1000:.0f}",
     }
-    hearing = Hearing(properties)
-    producer = open_client(Producer, for_producers(settings), hearing)
+    listener = ErrorListener(properties)
+    producer = open_client(Producer, for_producers(settings), listener)
     producer.produce(topic, value, key=requested_by.encode(), on_delivery=on_delivery)
     deadline = Deadline(_TIMEOUT_SECONDS + 5)
     while producer.flush(_POLL_SECONDS) and not deadline.has_passed:
-        hearing.raise_trouble()
+        listener.raise_access_error()
     if not delivered:
-        raise _not_sent(topic, failed[0] if failed else None, hearing)
+        raise _not_sent(topic, failed[0] if failed else None, listener)
     return delivered[0]
 
 
-def _not_sent(topic: str, error: KafkaError | None, hearing: Hearing) -> SwitchyardError:
+def _not_sent(topic: str, error: KafkaError | None, listener: ErrorListener) -> SwitchyardError:
     if error is not None and error.code() in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     ):
         return AccessError(f"the Kafka user may not write to the topic {topic}; grant WRITE on it")
-    reason = hearing.hide(error.str()) if error is not None else "the broker did not answer in time"
+    reason = listener.hide(error.str()) if error is not None else "the broker did not answer in time"
     return SwitchyardError(f"the message did not reach the topic {topic}: {reason}; is the broker up?")

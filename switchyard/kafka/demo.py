@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Producer
 from switchyard.deadline import Deadline
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import for_producers
-from switchyard.kafka.clients import Hearing, open_client
+from switchyard.kafka.clients import ErrorListener, open_client
 from switchyard.kafka.topics import TopicReader, base_properties
 
 RATE = 20.0
@@ -119,9 +119,9 @@ class DemoProducer:
         first = count_records(properties, [users_topic, accounts_topic]) if seed is None else 0
         self._records = draw_records(random.Random(seed), first)
         self._topics = {True: users_topic, False: accounts_topic}
-        self._hearing = Hearing(properties)
+        self._listener = ErrorListener(properties)
         settings = for_producers(base_properties(properties)) | {"linger.ms": "20"}
-        self._producer = open_client(Producer, settings, self._hearing)
+        self._producer = open_client(Producer, settings, self._listener)
         self._failures: list[str] = []
         self.sent = 0
 
@@ -131,7 +131,7 @@ class DemoProducer:
             self._send(self._topics[record.is_user], json.dumps(record.fields).encode())
         self.sent += records
         self._producer.poll(0)
-        self._hearing.raise_trouble()
+        self._listener.raise_access_error()
         self._check()
 
     def flush(self) -> None:
@@ -149,7 +149,7 @@ class DemoProducer:
 
     def _note(self, error: KafkaError | None, _: object) -> None:
         if error is not None:
-            self._failures.append(self._hearing.hide(error.str()))
+            self._failures.append(self._listener.hide(error.str()))
 
     def _check(self) -> None:
         if self._failures:

@@ -1,6 +1,6 @@
-"""Watching a topic for news with a consumer that is handed in: what is new in it, never what it says.
+"""Watch topics for new records with a consumer that is handed in: where they are, never what they say.
 
-Partitions are assigned by hand: a group would stay deaf for its session timeout after a watcher was killed.
+Partitions are assigned by hand: after a watcher was killed, a group would get nothing until its session timed out.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from switchyard.deadline import Deadline
-from switchyard.kafka.clients import Hearing, diagnose, open_client
+from switchyard.kafka.clients import ErrorListener, diagnose, open_client
 
-COMPLAIN_SECONDS = 60.0
+LOG_SECONDS = 60.0
 MOST_AT_ONCE = 1000
 Place = tuple[str, int, int]
 log = logging.getLogger("switchyard.watcher")
 
 
-class Complaints(Hearing):
-    """librdkafka repeats itself many times a second while the broker is away; the log hears it once a minute."""
+class LoggingListener(ErrorListener):
+    """Log an error once a minute: librdkafka reports it many times a second while the broker is away."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         super().__init__(properties)
-        self._next_complaint = Deadline(0)
+        self._next_line = Deadline(0)
 
     def __call__(self, error: KafkaError) -> None:
         super().__call__(error)
-        if self._next_complaint.restart_if_passed(COMPLAIN_SECONDS):
+        if self._next_line.restart_if_passed(LOG_SECONDS):
             log.warning("Kafka: %s", diagnose(error.code(), error.str()) or self.hide(error.str()))
 
 
 def open_watcher(properties: Mapping[str, str], group: str) -> Consumer:
-    """A consumer with the settings of the connection, and a group for the committed positions only."""
+    """Open a consumer with the settings of the connection; the group is for the committed positions only."""
     own = {
         "group.id": group,
         "enable.auto.commit": False,
@@ -42,11 +42,11 @@ def open_watcher(properties: Mapping[str, str], group: str) -> Consumer:
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2000,
     }
-    return open_client(Consumer, {**properties, **own}, Complaints(properties))
+    return open_client(Consumer, {**properties, **own}, LoggingListener(properties))
 
 
 def assign_new(consumer: Consumer, topics: Iterable[str], assigned: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Adds partitions that were not there before; those already read keep their position."""
+    """Assign partitions that are new; the others keep their position."""
     try:
         found = {
             (name, partition)
@@ -63,7 +63,7 @@ def assign_new(consumer: Consumer, topics: Iterable[str], assigned: set[tuple[st
 
 
 def poll_newest(consumer: Consumer, seconds: float) -> list[Place]:
-    """Waits for one message and takes all that are there with it: the newest place of each partition."""
+    """Wait for one message, take all that have come with it, and return the newest place of each partition."""
     newest: dict[tuple[str, int], Place] = {}
     first = consumer.poll(seconds)
     for message in [first, *consumer.consume(MOST_AT_ONCE, 0)] if first is not None else []:

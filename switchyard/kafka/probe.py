@@ -9,7 +9,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from switchyard.deadline import Deadline
-from switchyard.kafka.clients import Hearing, explain, open_client
+from switchyard.kafka.clients import ErrorListener, explain, open_client
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.topics import ask, base_properties, is_about_group
 from switchyard.offsets import Gap
@@ -38,8 +38,8 @@ def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
         # The stream reads what an aborted transaction wrote, too.
         "isolation.level": "read_uncommitted",
     }
-    hearing = Hearing(properties)
-    consumer = open_client(Consumer, settings, hearing)
+    listener = ErrorListener(properties)
+    consumer = open_client(Consumer, settings, listener)
     lost: list[tuple[str, int, int]] = []
     tombstones = gone = 0
     try:
@@ -53,8 +53,8 @@ def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
                     lost.append((gap.topic, gap.partition, offset))
     except KafkaException as error:
         consumer.poll(0)
-        hearing.raise_trouble()
-        raise explain(error, "cannot ask the broker for offsets that were not stored", hearing) from None
+        listener.raise_access_error()
+        raise explain(error, "cannot ask the broker for offsets that were not stored", listener) from None
     finally:
         consumer.close()
     empty = sum(gap.size for gap in gaps) - gone - tombstones - len(lost)

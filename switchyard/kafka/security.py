@@ -1,7 +1,7 @@
 """The security settings of a Kafka client: what they must hold, which are secret, and the same for Spark's Java client.
 
-The names are those of librdkafka, as `spelling` has made them. What cannot be passed on to both clients is refused: one
-of them would be less secure than it looks. An error names a setting, never its value.
+The names are those of librdkafka, as `setting_names` has made them. A setting that only one of the two clients has is
+refused, as the other client would be less secure than it looks. An error names a setting, never its value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECRETS = (
     "ssl.keystore.password",
 )
 SECRET_TEXTS = (JAAS, "properties", "basic.auth.user.info", "schema.registry.basic.auth.user.info")
-"""What a connection may hold a secret in the middle of"""
+"""Fields of a connection whose text may contain a secret"""
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
 PASSWORD_MECHANISMS = {
     "PLAIN": "plain.PlainLoginModule",
@@ -59,7 +59,7 @@ _TLS = {
 }
 _FAMILY = re.compile(r"(security|sasl|ssl|https|enable\.(ssl|sasl))\.")
 _EXTENSIONS = re.compile(r"[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*(,[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*)*")
-# librdkafka sends it as it is, Java encoded for a form: only what is the same in both.
+# librdkafka sends the scope as it is, Java encodes it for a form: allow what is the same in both.
 _SCOPE = re.compile(r"[ !$'-*,-\[\]-~]*")
 _CLAIM = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -75,7 +75,7 @@ def secret_values(properties: Mapping[str, str]) -> list[str]:
 
 
 def check_security(properties: Mapping[str, str]) -> None:
-    """Refuses in one sentence what would not work, or would not be secure, in one of the two clients."""
+    """Refuse, in one sentence, what would not work or would not be secure in one of the two clients."""
     protocol = properties.get("security.protocol", "PLAINTEXT")
     if protocol not in PROTOCOLS:
         raise _wrong("security.protocol", f"must be one of {', '.join(PROTOCOLS)}")
@@ -165,7 +165,7 @@ def java_security(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_trust(properties: Mapping[str, str], name: str) -> dict[str, str]:
-    """Without an authority of one's own, both clients trust those that the machine, or the JVM, trusts."""
+    """Without such a setting, librdkafka trusts what the machine trusts, and Java what the JVM does."""
     if pem := properties.get(f"{name}.pem"):
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
     location = properties.get(f"{name}.location", "probe")
@@ -226,7 +226,7 @@ def _java_login(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _oidc_options(properties: Mapping[str, str]) -> dict[str, str]:
-    # Spark, when it logs this text, hides everything after the word password and nothing else.
+    # An empty password first, as Spark hides what follows the word password when it logs this text, and nothing else.
     options = {"clientId": properties[f"{OIDC}.client.id"], "password": ""}
     options["clientSecret"] = properties[f"{OIDC}.client.secret"]
     if scope := properties.get(f"{OIDC}.scope"):
@@ -243,7 +243,7 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """As Java's tokenizer reads it: a line break would end the quotation."""
+    """Quote as Java's tokenizer reads it, for which a line break would end the quotation."""
     for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(plain, escaped)
     return f'"{text}"'

@@ -1,8 +1,7 @@
-"""Kafka settings as people have them: the spellings of the Java client and of librdkafka, made one.
+"""The names of Kafka settings: those of the Java client and of librdkafka become those of librdkafka.
 
-Both clients have settings that the other does not know, or spells another way. Here each gets the name, and the way to
-write its value, that `security` checks and translates: that of librdkafka. Pure. An error names a setting, never its
-value.
+Each client has settings that the other does not know or spells differently. `normalise` gives each the name and the
+form of value that `security` checks and translates. Pure. An error names a setting, never its value.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ _JAVA_ONLY = frozenset(
     }
 )
 """Tuning that librdkafka has no setting for"""
-# Spark and librdkafka read bytes, whatever somebody's own consumers and producers do with them: the settings of those,
-# of a schema registry and of classes that run inside of them are for no client of ours.
+# Settings for serializers, a schema registry or classes inside of a client, as people paste them from their other
+# applications. Spark and our clients read bytes and use none of these.
 _NOT_OURS = re.compile(
     r"(key|value)\.(de)?serializer|schema\.registry\..+|(basic|bearer)\.auth\..+|(key|value)\.subject\.name\.strategy"
     r"|interceptor\.classes|confluent\.monitoring\..+|metric\.reporters|partitioner\.class"
@@ -81,11 +80,11 @@ _MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v
 
 
 class JaasError(ValueError):
-    """Says what is wrong with a JAAS text, without a word of it."""
+    """Say what is wrong with a JAAS text, without quoting it: it holds the password."""
 
 
 def normalise(properties: Mapping[str, str]) -> dict[str, str]:
-    """One name and one way to write it for what the two clients take in several."""
+    """Give each setting one name and one form of its value."""
     known = {name: value for name, value in properties.items() if not _NOT_OURS.fullmatch(name)}
     for other, name in _OTHER_NAMES.items():
         _rename(known, other, name)
@@ -127,7 +126,7 @@ def is_java_class(strategy: str) -> bool:
 
 
 def _take_tuning(known: dict[str, str]) -> None:
-    """Values that say "as usual" in one client and are refused by the other."""
+    """Drop values that mean the default in one client and are refused by the other."""
     if known.get("client.dns.lookup", "").strip() == "default":
         del known["client.dns.lookup"]
     for name in ("socket.receive.buffer.bytes", "socket.send.buffer.bytes"):
@@ -144,7 +143,7 @@ def _rename(known: dict[str, str], other: str, name: str) -> None:
 
 
 def _take_login(known: dict[str, str]) -> None:
-    """What Java writes as one text: the login module and its options."""
+    """Take apart what Java writes as one text: the login module and its options."""
     if known.get(HANDLER, "").endswith(".OAuthBearerLoginCallbackHandler"):
         del known[HANDLER]
     if JAAS not in known:
@@ -178,7 +177,7 @@ def _take_login(known: dict[str, str]) -> None:
 
 
 def _https_name(option: str, options: Mapping[str, str]) -> str | None:
-    """Of the token endpoint; PEM only. Empty for what goes without saying."""
+    """Options for the certificate of the token endpoint; PEM only. Empty where the option says nothing new."""
     if options.get("ssl.truststore.type", "").upper() != "PEM":
         return None
     names = {"ssl.truststore.location": "https.ca.location", "ssl.truststore.certificates": "https.ca.pem"}

@@ -1,4 +1,4 @@
-"""What the broker says about topics: whether they exist, where they begin and end, where a time lies."""
+"""Asks the broker about topics: whether they exist, where they begin and end, which offset a time has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from switchyard.deadline import Deadline
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client_settings import for_producers
-from switchyard.kafka.clients import TIMEOUT_SECONDS, Hearing, explain, list_topics, open_client
+from switchyard.kafka.clients import TIMEOUT_SECONDS, ErrorListener, explain, list_topics, open_client
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.input_checks import check_topic_name, parse_moment
 
@@ -34,9 +34,9 @@ _NOT_YET = frozenset(
 
 
 def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partitions: int = 1) -> list[str]:
-    """Creates the topics that do not exist yet, and waits until the broker shows them; returns their names."""
-    hearing = Hearing(properties)
-    admin = open_client(AdminClient, for_producers(base_properties(properties)), hearing)
+    """Create the topics that do not exist yet, wait until the broker lists them, and return their names."""
+    listener = ErrorListener(properties)
+    admin = open_client(AdminClient, for_producers(base_properties(properties)), listener)
     wanted = [NewTopic(name, num_partitions=partitions) for name in names]
     created = []
     for name, outcome in admin.create_topics(wanted, operation_timeout=TIMEOUT_SECONDS).items():
@@ -45,23 +45,23 @@ def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partition
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                hearing.raise_trouble()
-                raise explain(error, f"cannot create the topic {name}", hearing) from None
-    _wait_until_shown(admin, hearing, created, partitions)
+                listener.raise_access_error()
+                raise explain(error, f"cannot create the topic {name}", listener) from None
+    _wait_until_shown(admin, listener, created, partitions)
     return created
 
 
-def _wait_until_shown(admin: AdminClient, hearing: Hearing, names: Sequence[str], partitions: int) -> None:
-    """The controller says that a topic is created before the brokers know it: who asks at once is told there is none.
+def _wait_until_shown(admin: AdminClient, listener: ErrorListener, names: Sequence[str], partitions: int) -> None:
+    """CreateTopics returns before the brokers list the topic, so poll the metadata.
 
-    Not for ever: whoever may create a topic need not be allowed to see it.
+    Give up in silence at the deadline: a client that may create a topic need not be allowed to see it.
     """
     deadline = Deadline(TIMEOUT_SECONDS)
     for _ in deadline.polls(_METADATA_POLL_SECONDS) if names else ():
         try:
-            shown = list_topics(admin, hearing, deadline=deadline)
+            shown = list_topics(admin, listener, deadline=deadline)
         except KafkaException as error:
-            raise explain(error, "cannot ask the broker for its topics", hearing) from None
+            raise explain(error, "cannot ask the broker for its topics", listener) from None
         if all(name in shown and _count_led(shown[name]) >= partitions for name in names):
             return
 
@@ -81,8 +81,8 @@ class TopicReader:
             "enable.partition.eof": "true",
             "fetch.wait.max.ms": "20",
         }
-        self._hearing = Hearing(properties)
-        self._consumer = open_client(Consumer, settings, self._hearing)
+        self._listener = ErrorListener(properties)
+        self._consumer = open_client(Consumer, settings, self._listener)
         self._properties = base_properties(properties)
 
     def __enter__(self) -> TopicReader:
@@ -97,7 +97,7 @@ class TopicReader:
     def list_topics(self) -> dict[str, int]:
         """Every topic that this client may see, with its number of partitions."""
         try:
-            found = list_topics(self._consumer, self._hearing)
+            found = list_topics(self._consumer, self._listener)
         except KafkaException as error:
             raise self._explain(error, "cannot ask the broker for its topics") from None
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
@@ -107,10 +107,10 @@ class TopicReader:
         return {name: count for name, count in self.list_topics().items() if not name.startswith("__")}
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic; says so in one sentence when there is no such topic or no way to it."""
+        """Return the partitions of a topic; raise one sentence when the topic does not exist or cannot be reached."""
         check_topic_name(topic)
         try:
-            found = list_topics(self._consumer, self._hearing, topic)[topic]
+            found = list_topics(self._consumer, self._listener, topic)[topic]
         except KafkaException as error:
             raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
         if found.error is not None:
@@ -118,7 +118,7 @@ class TopicReader:
         return sorted(found.partitions)
 
     def topic_id(self, topic: str) -> str:
-        """What the broker calls the topic itself; another one after it was deleted and created anew."""
+        """Return the broker's id of the topic, which is another one after the topic was deleted and created again."""
 
         def describe() -> str:
             asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)
@@ -133,12 +133,12 @@ class TopicReader:
             raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
 
     def _forget_controller(self) -> None:
-        """An open client waits for the broker that it took for the controller even when another one is that by now."""
+        """Open a new client next time: an open one keeps to its controller even after another broker took over."""
         self.__dict__.pop("_admin", None)
 
     @cached_property
     def _admin(self) -> AdminClient:
-        return open_client(AdminClient, for_producers(self._properties), self._hearing)
+        return open_client(AdminClient, for_producers(self._properties), self._listener)
 
     def bounds(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
         """The first and the next offset of every partition."""
@@ -164,7 +164,7 @@ class TopicReader:
         return {item.partition: item.offset if item.offset >= 0 else following[item.partition] for item in found}
 
     def require_readable(self, topic: str) -> None:
-        """Reads from the topic once: where a client may only describe it, its bounds are shown all the same."""
+        """Read from the topic once: Kafka shows its bounds also to a client that may only describe it."""
         partition = self.partitions(topic)[0]
         deadline = Deadline(TIMEOUT_SECONDS)
         self._consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
@@ -185,16 +185,16 @@ class TopicReader:
         raise SwitchyardError(f"the topic {topic} gave no answer for {TIMEOUT_SECONDS:g} s; is its broker up?")
 
     def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
-        return explain(error, what, self._hearing)
+        return explain(error, what, self._listener)
 
 
 def is_about_group(error: KafkaError) -> bool:
-    """librdkafka looks for the coordinator of every group it is given. Who only reads at positions needs none."""
+    """librdkafka looks for the coordinator of every group. A consumer that only reads at positions needs none."""
     return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def ask(question: Callable[[], T], deadline: Deadline | None = None) -> T:
-    """Asks again while a leader or a coordinator is being chosen, as right after a topic or a broker was made."""
+    """Ask again while Kafka elects a leader or a coordinator, for instance for a topic that is new."""
     deadline = deadline or Deadline(TIMEOUT_SECONDS)
     while True:
         try:

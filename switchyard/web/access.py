@@ -1,4 +1,4 @@
-"""Who looks, what they may do and what they are shown. Where a login comes from is decided elsewhere and handed in."""
+"""What a viewer of the page may do and is shown. The login itself is handed in."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def comes_from_here(fetch_site: str | None, origin: str | None, headers: Any) ->
         return fetch_site in ("same-origin", "none")
     if origin is not None:
         return urlsplit(origin).netloc == str(headers.get("host"))
-    # No browser: then a token says on purpose who asks, as no cookie does.
+    # Not a browser. Only a token is sent on purpose; a cookie goes with every request to its site.
     return str(headers.get("authorization", "")).lower().startswith("bearer ")
 
 
 def mask_row(row: dict[str, Any]) -> dict[str, Any]:
     masked = {name: _mask(value) if isinstance(value, str) else value for name, value in row.items()}
     if "UTF-8" in str(row.get("reason")):
-        # Kept as base64, in which nobody sees an address, but anybody can read it.
+        # Stored as base64, in which an address is not seen but can be decoded.
         masked["value"] = HIDDEN
     return masked
 
@@ -58,6 +58,6 @@ def mask_row(row: dict[str, Any]) -> dict[str, Any]:
 def _mask(text: str) -> str:
     if not is_cut(text):
         return shorten_emails(text)
-    # An address may stand where it was cut, without its @.
+    # The cut may go through an address, so that its @ is missing.
     start, end = _PART_OF_AT.sub("", text[:MOST_CHARACTERS]), text[MOST_CHARACTERS:]
     return shorten_emails(f"{start}@").removesuffix("…@…") + end

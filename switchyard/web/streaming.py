@@ -1,4 +1,4 @@
-"""Changes as server-sent events: each carries the position after it, so that a reconnect goes on there."""
+"""Changes as server-sent events; `status` carries the position after it, so that a reconnect goes on there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from switchyard.tables.changes import ChangeEvent, Position, format_position
 from switchyard.web.access import Viewer, mask_row
 from switchyard.web.documents import dump
 
-TICK_SECONDS = 0.2
-BEAT_SECONDS = 5.0
+POLL_SECONDS = 0.2
+HEARTBEAT_SECONDS = 5.0
 LIFE_SECONDS = 300.0
-"""Then the browser connects again by itself, and its login is checked again."""
+"""The stream ends after this time: the browser connects again by itself, and its login is checked again."""
 
 
 async def stream_changes(
@@ -29,21 +29,21 @@ async def stream_changes(
 ) -> AsyncIterator[bytes]:
     position: Position = start if start is not None else await run_in_threadpool(model.changes.now)
     yield format_event("status", await _status(model), position, retry=1000)
-    end, beat = Deadline(life_seconds), Deadline(BEAT_SECONDS)
+    end, heartbeat = Deadline(life_seconds), Deadline(HEARTBEAT_SECONDS)
     while not end.has_passed and not _is_ending():
         try:
             events, position = await run_in_threadpool(model.changes.after, position, names)
         except (SwitchyardError, OSError) as error:
-            # The tables are away; the reader of the stream stays and sees them come back.
+            # Stay connected: the next round may be able to read the tables again.
             events = [ChangeEvent("trouble", {"detail": explain_failure(error, "the tables cannot be read")})]
             await asyncio.sleep(1)
-        if events or beat.has_passed:
-            beat.restart(BEAT_SECONDS)
+        if events or heartbeat.has_passed:
+            heartbeat.restart(HEARTBEAT_SECONDS)
             for event in events:
                 yield format_event(event.kind, _mask(event.data, viewer))
             # Only the last event carries the position: a reader that is cut off before it gets all of them again.
             yield format_event("status", await _status(model), position)
-        await asyncio.sleep(TICK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _status(model: ReadModel) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def format_event(
 
 
 def _is_ending() -> bool:
-    """Whether the server was asked to stop: it waits for open answers, and this one has no end of its own.
+    """Whether the server was asked to stop: it waits for open answers, and this one would go on.
 
     Uvicorn tells nobody, but its signal handler is a method of the server.
     """

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka import control_topic
 from switchyard.kafka.client_settings import client_properties, for_producers
-from switchyard.kafka.clients import Hearing, open_client
+from switchyard.kafka.clients import ErrorListener, open_client
 from switchyard.kafka.demo import DemoProducer
 from switchyard.kafka.topics import base_properties
 from tests.unit.test_kafka_spelling import CONFLUENT, JAVA_TUNING
@@ -23,7 +23,7 @@ OPEN_AND_LISTEN = """
 import sys
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from switchyard.kafka.clients import Hearing, open_client
+from switchyard.kafka.clients import ErrorListener, open_client
 from switchyard.kafka.demo import DemoProducer
 
 settings = {"bootstrap.servers": "127.0.0.1:1", "debug": "all"}
@@ -32,7 +32,7 @@ kind, own = {
     "Producer": (Producer, {"enable.idempotence": "true"}),
     "AdminClient": (AdminClient, {}),
 }[sys.argv[1]]
-client = open_client(kind, settings | own, Hearing(settings))
+client = open_client(kind, settings | own, ErrorListener(settings))
 for _ in range(10):
     client.poll(0.1)
 """
@@ -59,7 +59,7 @@ def open_with(kind: str, given: dict[str, str]) -> None:
     properties = client_properties({"bootstrap.servers": "127.0.0.1:1"} | given)
     opened, own = KINDS[kind]
     settings = base_properties(properties) | own
-    open_client(opened, settings if kind == "Consumer" else for_producers(settings), Hearing(properties))
+    open_client(opened, settings if kind == "Consumer" else for_producers(settings), ErrorListener(properties))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,7 @@ import { Me, Row, Status, Swap, ask } from "./api";
 import { make } from "./elements";
 
 type Planned = { outcome: string; detail: string };
-const LOOK_MS = 1_000;
+const POLL_MS = 1_000;
 
 export class Control {
   private readonly users = make("input", { name: "usersTopic", list: "topics", autocomplete: "off", maxlength: "249" });
@@ -113,7 +113,7 @@ export class Control {
       for (const entry of swap?.events.slice(told) ?? []) this.tell(sentence(entry), tone(String(entry.event)));
       told = swap ? swap.events.length : told;
       if (swap?.outcome) return;
-      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
   }
 

@@ -21,7 +21,7 @@ const FILTERS: Record<Column["type"], ColDef> = {
 };
 const SECRET = ["email", "value"];
 const PACE_MS = 500;
-const LOOK_MS = 100;
+const POLL_MS = 100;
 const WINDOWS = [1_000, 5_000, 10_000];
 const theme = themeQuartz
   .withParams({ fontSize: 13, spacing: 5, headerFontSize: 12 })
@@ -45,7 +45,7 @@ export class LiveGrid {
     const box = make("div", { class: "grid", style: `height:${height}px` });
     place.append(this.makeBar(), box);
     this.grid = createGrid(box, this.options(seesAddresses));
-    setInterval(() => this.refreshIfDue(), LOOK_MS);
+    setInterval(() => this.refreshIfDue(), POLL_MS);
   }
 
   // New rows are there: shown soon, but not more often than a person can read.

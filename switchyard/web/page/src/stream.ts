@@ -1,4 +1,4 @@
-// The stream of changes. It heals by itself and goes on where it was cut off, as each event carries its position.
+// The stream of changes. It reconnects by itself and goes on where it was cut off, as its events carry a position.
 import { ApiError, Me, Row, Status, ask } from "./api";
 
 type NewRows = { rows: Row[] };
