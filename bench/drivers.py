@@ -16,9 +16,10 @@ from typing import TypeVar
 from switchyard.drivers.jars import delta_jars
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import job_conf, submit_command
-from switchyard.drivers.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
+from switchyard.drivers.submission import bind_environment, submit_arguments, submit_environment
 from switchyard.kafka.client_settings import write_properties
 from switchyard.layout import PROJECT
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.history_store import HistoryStore
 
@@ -85,7 +86,7 @@ def running_generation(
     properties = home / "kafka.properties"
     home.mkdir(parents=True, exist_ok=True)
     write_properties(properties, kafka)
-    arguments = submit_arguments(GenerationRequest(GENERATION, users, accounts, join_type, "earliest"), properties)
+    arguments = submit_arguments(GENERATION, Target(users, accounts, join_type), "earliest", properties)
     conf = job_conf(settings, settings.spark_master)
     with running_job(settings, GENERATION_JOB, arguments, conf, home / "driver.log") as driver:
         yield driver

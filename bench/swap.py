@@ -43,13 +43,14 @@ from switchyard.drivers.jars import spark_jars
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
 from switchyard.drivers.running import list_spares
-from switchyard.drivers.submission import GenerationRequest, spark_conf, submit_arguments, submit_environment
+from switchyard.drivers.submission import spark_conf, submit_arguments, submit_environment
 from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
@@ -179,7 +180,7 @@ def bare_job(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The job itself, without Switchyard around it: a plain spark-submit, with Spark's own heap and the JVM's own
     options, without the class archive of set-up."""
-    arguments = submit_arguments(GenerationRequest(generation, *pair, "inner", start), kafka)
+    arguments = submit_arguments(generation, Target(*pair, "inner"), start, kafka)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port)}
     process = subprocess.Popen(

@@ -101,8 +101,6 @@ def switchyard_backfill() -> None:
         task_id=BUILD_TASK,
         task_display_name="build the snapshot",
         application=str(APPLICATION),
-        # A job that ends by itself is watched from here, whatever the connection says.
-        deploy_mode="client",
     )
     publish = PublishOperator(task_id=PUBLISH_TASK, task_display_name="publish it", retries=1)
     build >> publish >> close()

@@ -9,14 +9,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from switchyard.drivers.spares import Order
-from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import JOIN_TYPES
+from switchyard.policies import Target
 from switchyard.stream.driver import drive
 from switchyard.wording import start_logging
 
 
-def parse_arguments(arguments: list[str]) -> Order:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--generation", type=int, required=True)
     parser.add_argument("--users-topic", required=True)
@@ -24,14 +23,14 @@ def parse_arguments(arguments: list[str]) -> Order:
     parser.add_argument("--join-type", choices=JOIN_TYPES, required=True)
     parser.add_argument("--start", default="latest", help="latest, earliest, resume or an ISO timestamp")
     parser.add_argument("--kafka-properties", type=Path, required=True, help="file with the Kafka client settings")
-    given = parser.parse_args(arguments)
-    request = GenerationRequest(given.generation, given.users_topic, given.accounts_topic, given.join_type, given.start)
-    return Order(request=request, kafkaProperties=given.kafka_properties)
+    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     start_logging()
-    return drive(parse_arguments(arguments))
+    given = parse_arguments(arguments)
+    target = Target(given.users_topic, given.accounts_topic, given.join_type)
+    return drive(given.generation, given.kafka_properties, target, given.start)
 
 
 if __name__ == "__main__":

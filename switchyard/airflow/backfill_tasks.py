@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
+from switchyard.airflow.driver_runs import STOPPED_EXIT_CODE
 from switchyard.airflow.generation_tasks import FAILED_STATES
-from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitOperator
+from switchyard.airflow.submit import GenerationSubmitOperator
 from switchyard.drivers.submission import backfill_arguments
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
@@ -29,6 +29,8 @@ class BackfillOperator(GenerationSubmitOperator):
     """Takes the order of the form and runs the job for it. A retry goes on where the last try ended."""
 
     ui_color = "#f3e6d0"
+    # A job that ends by itself is watched from here, whatever the connection says.
+    forced_deploy_mode = "client"
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         if published := context["params"].get("generation"):
@@ -38,23 +40,19 @@ class BackfillOperator(GenerationSubmitOperator):
         kafka = read_kafka(self.kafka_conn_id)
         snapshot = order_from_run(settings, kafka, context)
         self.log.info("Building generation %s: %s, from %s", snapshot.generation, snapshot.target, snapshot.start)
-        hook = self._build_hook(settings, snapshot.generation, partial(backfill_arguments, snapshot.generation))
-        self._hook = hook
-        with self._kafka_properties(settings, snapshot.generation, kafka):
-            try:
-                hook.submit(self.application)
-            except AirflowException:
-                if hook.was_killed:
-                    raise
-                if hook.exit_code == STOPPED_EXIT_CODE:
-                    self._go_on_later()
-                if hook.exit_code == FencedError.exit_code:
-                    raise AirflowSkipException(
-                        "A newer attempt has taken over, or the backfill was given up."
-                    ) from None
-                check_snapshot(settings, snapshot)
-                raise
-        return check_snapshot(settings, snapshot)
+        submit = self.read_submit(settings)
+        with self._kafka_properties(settings, snapshot.generation, kafka) as properties:
+            arguments = backfill_arguments(snapshot.generation, properties)
+            driver = self.prepare_driver(settings, submit, snapshot.generation, arguments)
+            failure = driver.run()
+        if driver.exit_code == STOPPED_EXIT_CODE:
+            self._go_on_later()
+        if driver.exit_code == FencedError.exit_code:
+            raise AirflowSkipException("A newer attempt has taken over, or the backfill was given up.")
+        built = check_snapshot(settings, snapshot)
+        if failure is not None:
+            raise failure
+        return built
 
 
 def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:

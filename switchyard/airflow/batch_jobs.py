@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from switchyard.drivers.clusters import require_provider
-from switchyard.drivers.submission import bind_environment, submit_environment
+from switchyard.airflow.spark_submit import SparkSubmit, read_submit
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
-
-HAS_KUBERNETES = find_spec("airflow.providers.cncf") is not None
-
-
-class JobSubmitHook(SparkSubmitHook):
-    """The provider's hook, told how jobs are submitted here as soon as it knows its master."""
-
-    def _resolve_connection(self) -> dict[str, Any]:
-        connection: dict[str, Any] = super()._resolve_connection()
-        require_provider(str(connection["master"]), HAS_KUBERNETES)
-        return connection
-
-    @property
-    def master(self) -> str:
-        return str(self._connection["master"])
-
-    def apply_conf(self, conf: dict[str, str]) -> None:
-        self._conf = {**conf, **self._conf}
-        self._env_vars = {**bind_environment(self.master), **(self._env_vars or {})}
 
 
 class BatchJobOperator(SparkSubmitOperator):
@@ -60,7 +36,10 @@ class BatchJobOperator(SparkSubmitOperator):
         settings.workspace.run.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="job-", dir=settings.workspace.run) as folder:
             output = Path(folder) / "result.json"
-            self._hook = self._build_hook(settings, [*self.job_arguments, "--output", str(output)])
+            # The attribute of the base class, which ends this spark-submit when the task is killed.
+            self._hook = self.read_submit(settings).make_hook(
+                f"switchyard-{Path(self.application).stem}", [*self.job_arguments, "--output", str(output)]
+            )
             try:
                 self._hook.submit(self.application)
             except AirflowException:
@@ -69,22 +48,9 @@ class BatchJobOperator(SparkSubmitOperator):
                 raise
             return dict(json.loads(output.read_text()))
 
+    def read_submit(self, settings: Settings) -> SparkSubmit:
+        """What the job finds comes back in a file, so its driver is here whatever the connection says."""
+        return read_submit(settings, self.conf, "client")
+
     def describe_failure(self, result: dict[str, Any]) -> str:
         return json.dumps(result)
-
-    def _build_hook(self, settings: Settings, arguments: list[str]) -> SparkSubmitHook:
-        from switchyard.drivers.java import find_java
-        from switchyard.drivers.jobs import job_conf
-
-        hook = JobSubmitHook(
-            conf=self.conf,
-            conn_id=self._conn_id,
-            driver_memory=settings.driver_memory,
-            # What it finds comes back in a file, so the driver is here whatever the connection says.
-            deploy_mode="client",
-            name=f"switchyard-{Path(self.application).stem}",
-            application_args=arguments,
-            env_vars=submit_environment(os.environ, Path(sys.executable), find_java().path),
-        )
-        hook.apply_conf(job_conf(settings, hook.master))
-        return hook

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from switchyard.drivers.submission import GenerationRequest
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
 from switchyard.swap.history import HOSTED_PREFIX, Entry, Event, Request
@@ -29,16 +27,7 @@ FORM_FIELDS = {
 FAILED_STATES = frozenset({"failed", "upstream_failed"})
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """A request that this run gives a driver to."""
-
-    swap_id: str
-    note: str
-    submission: GenerationRequest
-
-
-def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Admitted:
+def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
     """Finds the request of a run, or makes one of its parameters. Ends the task when there is nothing to run."""
     run = context["dag_run"]
     swap_id = str((run.conf or {}).get("swap_id") or "")
@@ -48,7 +37,7 @@ def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) ->
     return _admit_manual(settings, kafka, f"{HOSTED_PREFIX}{run.run_id}", requested_by, context["params"])
 
 
-def _admit_known(settings: Settings, swap_id: str) -> Admitted:
+def _admit_known(settings: Settings, swap_id: str) -> Request:
     from switchyard.swap.log_messages import open_history
 
     ledger = open_history(settings.layout).ledger()
@@ -58,12 +47,12 @@ def _admit_known(settings: Settings, swap_id: str) -> Admitted:
             f"There is no request {swap_id}: a run with a swap_id is started by switchyard_control"
         )
     _end_unless_applied(ledger.outcomes.get(swap_id))
-    return _admitted(request)
+    return request
 
 
 def _admit_manual(
     settings: Settings, kafka: Mapping[str, str], swap_id: str, requested_by: str, params: Mapping[str, Any]
-) -> Admitted:
+) -> Request:
     from switchyard.kafka.topics import TopicReader
     from switchyard.swap.commands import CommandHandler
 
@@ -73,7 +62,7 @@ def _admit_manual(
     _end_unless_applied(answer.outcome)
     if answer.request is None:
         raise AirflowFailException(f"{swap_id} was not accepted")
-    return _admitted(answer.request)
+    return answer.request
 
 
 def _end_unless_applied(outcome: Entry | None) -> None:
@@ -86,16 +75,11 @@ def _end_unless_applied(outcome: Entry | None) -> None:
     raise AirflowSkipException(text)
 
 
-def _admitted(request: Request) -> Admitted:
-    target = request.target
-    return Admitted(
-        request.swapId,
-        f"generation {request.generation}, {target}, from {request.start} (swap {request.swapId})",
-        GenerationRequest(request.generation, target.usersTopic, target.accountsTopic, target.joinType, request.start),
-    )
+def describe(request: Request) -> str:
+    return f"generation {request.generation}, {request.target}, from {request.start} (swap {request.swapId})"
 
 
-def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> None:
+def judge_end(settings: Settings, request: Request, exit_code: int | None) -> None:
     """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import fail_pending, reconcile, tell_of_active
@@ -104,25 +88,24 @@ def judge_end(settings: Settings, admitted: Admitted, exit_code: int | None) -> 
     is_fenced = exit_code == FencedError.exit_code
     if exit_code != 0 and not is_fenced:
         reason = f"its driver ended with exit code {exit_code} before the flip; the end of the log of `stream` says why"
-        fail_pending(settings, history, admitted.swap_id, reason)
+        fail_pending(settings, history, request.swapId, reason)
     reconcile(settings, history)
-    _end_unless_applied(history.ledger().outcomes.get(admitted.swap_id))
+    _end_unless_applied(history.ledger().outcomes.get(request.swapId))
     if is_fenced:
-        generation = admitted.submission.generation
         raise AirflowSkipException(
-            f"A newer attempt of generation {generation} has taken over; this one wrote nothing more."
+            f"A newer attempt of generation {request.generation} has taken over; this one wrote nothing more."
         )
     if exit_code is not None and is_killed(exit_code):
         # One that fails by itself tells why; this one could not.
         text = f"was killed (exit code {exit_code}) and is started again"
-        tell_of_active(settings, history, admitted.swap_id, text, "ERROR")
+        tell_of_active(settings, history, request.swapId, text, "ERROR")
 
 
-def is_under_way(settings: Settings, admitted: Admitted) -> bool:
+def is_under_way(settings: Settings, request: Request) -> bool:
     """Whether the swap of a run has no outcome yet."""
     from switchyard.swap.log_messages import open_history
 
-    return admitted.swap_id not in open_history(settings.layout).ledger().outcomes
+    return request.swapId not in open_history(settings.layout).ledger().outcomes
 
 
 def is_killed(exit_code: int) -> bool:

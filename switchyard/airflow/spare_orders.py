@@ -7,31 +7,45 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from switchyard.drivers.submission import GenerationRequest
+from switchyard.airflow.spark_submit import SparkSubmit, read_submit
 from switchyard.errors import InputError
 from switchyard.settings import Settings
 
 if TYPE_CHECKING:
-    from switchyard.airflow.submit import GenerationSubmitHook
     from switchyard.drivers.detached_process import DetachedProcess
     from switchyard.drivers.spares import Order
+    from switchyard.swap.history import Request
     from switchyard.swap.reconcile import Run
 
 log = logging.getLogger(__name__)
 
 
-def give_order(settings: Settings, hook: GenerationSubmitHook, kafka: Mapping[str, str], order: Order) -> bool:
+def find_spare(
+    settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str], request: Request, properties: Path
+) -> DetachedProcess | None:
+    """A driver that was a spare: it works for this swap already, or takes the order now."""
+    from switchyard.drivers.spares import Order
+
+    spare = adopt(settings, request.swapId)
+    if spare is None:
+        order = Order(generation=request.generation, kafkaProperties=properties, swapId=request.swapId)
+        spare = adopt(settings, request.swapId) if _give_order(settings, submit, kafka, order) else None
+    return spare
+
+
+def _give_order(settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str], order: Order) -> bool:
     """Whether a spare works on the order now."""
     from switchyard.drivers.spare_claim import take_spare
     from switchyard.kafka.security import TOKEN_URL
 
-    if not settings.spare or not hook.is_on_this_machine:
+    if not settings.spare or not submit.place.is_here:
         return False
     try:
-        stamp = hook.stamp(settings, kafka.get(TOKEN_URL, ""))
-        return take_spare(settings.workspace, order, stamp, log.warning) is not None
+        wanted = submit.fingerprint(kafka.get(TOKEN_URL, ""))
+        return take_spare(settings.workspace, order, wanted, log.warning) is not None
     except (OSError, ValueError) as error:
         log.warning("The spare driver could not be taken: %s", type(error).__name__)
         return False
@@ -39,22 +53,19 @@ def give_order(settings: Settings, hook: GenerationSubmitHook, kafka: Mapping[st
 
 def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
     """The order for the generation of a run that does not exist yet; once for each swap."""
-    from switchyard.airflow.submit import build_driver_hook
     from switchyard.drivers.spare_claim import has_offer, has_taken
     from switchyard.drivers.spares import Order
     from switchyard.kafka.client_settings import write_properties
 
-    swap_id, workspace = str(run.conf["swap_id"]), settings.workspace
+    swap_id, generation, workspace = str(run.conf["swap_id"]), int(run.conf["generation"]), settings.workspace
     if has_taken(workspace, swap_id) or not has_offer(workspace):
         return False
-    request = _request_of(run)
-    properties = workspace.kafka_properties(request.generation, os.getpid())
+    properties = workspace.kafka_properties(generation, os.getpid())
     write_properties(properties, kafka)
     is_taken = False
     try:
-        hook = build_driver_hook(settings, "switchyard-spare", [], workspace.driver_pid(request.generation))
-        order = Order(request=request, kafkaProperties=properties, swapId=swap_id)
-        is_taken = give_order(settings, hook, kafka, order)
+        order = Order(generation=generation, kafkaProperties=properties, swapId=swap_id)
+        is_taken = _give_order(settings, read_submit(settings), kafka, order)
         return is_taken
     except InputError as error:
         log.warning("No driver can be started: %s", error)
@@ -63,12 +74,6 @@ def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
         # The driver reads it when it begins; the task that adopts the driver removes it.
         if not is_taken:
             properties.unlink(missing_ok=True)
-
-
-def _request_of(run: Run) -> GenerationRequest:
-    conf = run.conf
-    names = ("users_topic", "accounts_topic", "join_type", "start")
-    return GenerationRequest(int(conf["generation"]), *(str(conf[name]) for name in names))
 
 
 def find_unowned(settings: Settings) -> Run | None:

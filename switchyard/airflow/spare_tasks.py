@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException, AirflowSkipException
 
 from switchyard.airflow.connection import read_kafka
-from switchyard.airflow.submit import STOPPED_EXIT_CODE, GenerationSubmitHook, build_driver_hook
+from switchyard.airflow.driver_runs import STOPPED_EXIT_CODE, DriverLog
+from switchyard.airflow.spark_submit import SparkSubmit, read_submit
 from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.deadline import Deadline
 from switchyard.layout import PROJECT
@@ -35,18 +35,21 @@ SOON = timedelta(seconds=1)
 LATER = timedelta(minutes=10)
 
 
-class SpareOperator(SparkSubmitOperator):
+NAME, APPLICATION = "switchyard-spare", str(PROJECT / "jobs" / "spare_driver.py")
+
+
+class SpareOperator(BaseOperator):
     """One spare driver, from its start until somebody takes it."""
 
     ui_color = "#e8e3d5"
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(application=str(PROJECT / "jobs" / "spare_driver.py"), name="switchyard-spare", **options)
+        super().__init__(**options)
         self._hand_off: HandOff | None = None
         self._process: DetachedProcess | None = None
         self._was_ended = False
 
-    def execute(self, context: Context) -> str:  # type: ignore[override]
+    def execute(self, context: Context) -> str:
         from switchyard.drivers.hand_off import HandOff
         from switchyard.drivers.spare_claim import end_spares
         from switchyard.kafka.client_settings import write_properties
@@ -57,58 +60,58 @@ class SpareOperator(SparkSubmitOperator):
             raise AirflowSkipException("SWITCHYARD_SPARE is off: no spare driver is wanted.")
         kafka = read_kafka()
         token_url = kafka.get(TOKEN_URL, "")
-        hook = build_driver_hook(settings, self.name, [], settings.workspace.spares)
-        if not hook.is_on_this_machine:
+        submit = read_submit(settings)
+        if not submit.place.is_here:
             self.log.info("Drivers run in cluster mode, on other machines: no spare driver can wait here.")
             self._try_again(LATER)
         self._wait_until_quiet(settings)
         if ended := end_spares(settings.workspace):
             self.log.info("Ended what an earlier try has left: %s", ", ".join(ended))
-        hand_off = HandOff.create(settings.workspace, hook.stamp(settings, token_url))
+        hand_off = HandOff.create(settings.workspace, submit.fingerprint(token_url))
         properties = settings.workspace.kafka_properties(NO_GENERATION, os.getpid())
-        hook = build_driver_hook(settings, self.name, _arguments(hand_off, properties), hand_off.pulse)
         write_properties(properties, kafka)
         try:
-            return self._keep(settings, hook, hand_off, token_url)
+            return self._run(settings, submit, hand_off, properties, token_url)
         finally:
             properties.unlink(missing_ok=True)
 
     def on_kill(self) -> None:
-        """The base class would end whatever it has submitted; one that a generation has taken is not this task's."""
+        """A driver that a generation has taken is not this task's any more."""
         if self._end_unless_taken():
             self.log.info("The spare driver is ended.")
 
-    def _keep(self, settings: Settings, hook: GenerationSubmitHook, hand_off: HandOff, token_url: str) -> str:
+    def _run(self, settings: Settings, submit: SparkSubmit, hand_off: HandOff, properties: Path, token_url: str) -> str:
+        output = DriverLog(self.log)
         with hand_off.owned():
-            self._hand_off, self._process = hand_off, start(hook, self.application, hand_off)
+            self._hand_off, self._process = hand_off, start(submit, hand_off, properties)
             # A batch of the rehearsal may take longer than a spare that waits may be silent; health ends such a one.
             patience = settings.ready_deadline_seconds + settings.hung_seconds
             pulse = Pulse(hand_off.pulse, patience, patience)
             with watching(pulse, self._end_hung):
-                self._look_after(settings, hook, token_url)
+                self._follow(submit, output, token_url)
         order = hand_off.read_order()
         if order is not None:
             # The start of the next run would take from the swap that this spare works for.
             self._wait_until_quiet(settings)
-            return f"generation {order.request.generation} has taken the spare driver"
+            return f"generation {order.generation} has taken the spare driver"
         was_ended, code = self._was_ended or hand_off.is_claimed, self._process.returncode
         hand_off.remove()
         if was_ended or code == STOPPED_EXIT_CODE:
             self.log.info("The spare driver was ended (code %s) and is replaced.", code)
             self._try_again(SOON)
-        raise AirflowException(f"The spare driver ended by itself, with code {code}.{hook._submit_log_tail}")
+        raise AirflowException(f"The spare driver ended by itself, with code {code}.{output.describe_end()}")
 
-    def _look_after(self, settings: Settings, hook: GenerationSubmitHook, token_url: str) -> None:
+    def _follow(self, submit: SparkSubmit, output: DriverLog, token_url: str) -> None:
         """Until it is taken or has ended."""
         if self._hand_off is None or self._process is None:
             return
         stamp, next_check = self._hand_off.read_stamp(), Deadline(STAMP_SECONDS)
         while True:
             has_ended = self._process.poll() is not None
-            hook.show(self._process)
+            output.show_new_lines(self._process)
             if has_ended or self._hand_off.read_order() is not None:
                 return
-            if next_check.restart_if_passed(STAMP_SECONDS) and hook.stamp(settings, token_url) != stamp:
+            if next_check.restart_if_passed(STAMP_SECONDS) and submit.fingerprint(token_url) != stamp:
                 self.log.info("Code, jars or settings have changed since it was started.")
                 self._end_unless_taken()
             time.sleep(ORDER_POLL_SECONDS)
@@ -142,14 +145,11 @@ class SpareOperator(SparkSubmitOperator):
         raise AirflowRescheduleException(datetime.now(UTC) + after) from None  # type: ignore[no-untyped-call]
 
 
-def _arguments(hand_off: HandOff, properties: Path) -> list[str]:
-    return ["--spare", str(hand_off.folder), "--kafka-properties", str(properties)]
-
-
-def start(hook: GenerationSubmitHook, application: str, hand_off: HandOff) -> DetachedProcess:
-    """As the hook submits, but with the output in a file: whoever takes the spare reads on there."""
+def start(submit: SparkSubmit, hand_off: HandOff, properties: Path) -> DetachedProcess:
+    """With the output in a file: the task that takes the spare reads on there."""
     from switchyard.drivers.detached_process import DetachedProcess, start_kept
 
-    command = hook._build_spark_submit_command(application)
-    started = start_kept(hand_off.folder, command, {**os.environ, **(hook._env or {})})
+    arguments = ["--spare", str(hand_off.folder), "--kafka-properties", str(properties)]
+    command = submit.make_command(NAME, APPLICATION, arguments)
+    started = start_kept(hand_off.folder, command, {**os.environ, **submit.environment})
     return DetachedProcess(hand_off.folder, started.pid)

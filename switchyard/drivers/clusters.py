@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from switchyard.errors import InputError
 
 CLUSTER = "cluster"
-_CONNECTION = "the Spark connection"
 # Of the environment here, what a driver elsewhere needs and everybody may see. The keys of a login are not in it.
 _STORE = frozenset(
     {
@@ -36,26 +36,32 @@ def is_kubernetes(master: str) -> bool:
     return master.startswith("k8s://")
 
 
-def require_provider(master: str, has_kubernetes: bool) -> None:
-    """Without the other provider, that of Spark fails with a riddle."""
-    if is_kubernetes(master) and not has_kubernetes:
-        raise InputError(f"{_CONNECTION} names Kubernetes: install apache-airflow-providers-cncf-kubernetes in Airflow")
+@dataclass(frozen=True)
+class Place:
+    """Where drivers run."""
 
+    master: str
+    deploy_mode: str | None = None
 
-def check_place(master: str, deploy_mode: str | None, kafka_properties: Path | None) -> None:
-    """Raises with one sentence when no driver could be started there."""
-    if deploy_mode != CLUSTER:
-        return
-    if not is_yarn(master) and not is_kubernetes(master):
-        raise InputError(
-            f"{_CONNECTION} asks for cluster mode, which Spark has for Python only on YARN and Kubernetes: "
-            "set its deploy mode to client"
-        )
-    if kafka_properties is None:
-        raise InputError(
-            "in cluster mode a driver reads its Kafka settings from a file of its own machine: "
-            "name it in SWITCHYARD_KAFKA_PROPERTIES"
-        )
+    @property
+    def is_here(self) -> bool:
+        """In cluster mode the driver is a process of another machine, and spark-submit only watches it."""
+        return self.deploy_mode != CLUSTER
+
+    def check(self, kafka_properties: Path | None) -> None:
+        """Raises with one sentence when no driver could be started there."""
+        if self.is_here:
+            return
+        if not is_yarn(self.master) and not is_kubernetes(self.master):
+            raise InputError(
+                "the Spark connection asks for cluster mode, which Spark has for Python only on YARN and Kubernetes: "
+                "set its deploy mode to client"
+            )
+        if kafka_properties is None:
+            raise InputError(
+                "in cluster mode a driver reads its Kafka settings from a file of its own machine: "
+                "name it in SWITCHYARD_KAFKA_PROPERTIES"
+            )
 
 
 def elsewhere_conf(jars: Sequence[Path]) -> dict[str, str]:

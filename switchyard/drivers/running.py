@@ -61,7 +61,7 @@ def _find_work(workspace: Workspace, process: Process, command: str) -> tuple[in
     hand_off = find_hand_off(workspace, command)
     if hand_off is not None:
         order, seconds = hand_off.read_order(), hand_off.accepted_seconds
-        return (order.request.generation, timedelta(seconds=seconds)) if order and seconds is not None else None
+        return (order.generation, timedelta(seconds=seconds)) if order and seconds is not None else None
     named = re.search(r"--generation (\d+)", command)
     return (int(named[1]), timedelta(seconds=processes.age_seconds(process))) if named else None
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from switchyard.drivers.submission import GenerationRequest
 from switchyard.swap.history import Ledger, StatusRow
 
 MOST_REHEARSAL_SECONDS = 300.0
@@ -34,9 +33,9 @@ class Offer(BaseModel, frozen=True):
 
 
 class Order(BaseModel, frozen=True):
-    """The arguments that a waiting driver is given. Of the Kafka settings only the path."""
+    """What a waiting driver is told: the spec of the generation says the rest. Of the Kafka settings only the path."""
 
-    request: GenerationRequest
+    generation: int = Field(ge=1)
     kafkaProperties: Path
     swapId: str = ""
     """Whose driver it is: the task of this swap's run finds it by that."""

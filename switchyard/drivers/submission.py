@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from switchyard.drivers.clusters import elsewhere_conf
-from switchyard.policies import Executors
+from switchyard.policies import Executors, Target
 
 CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True)
-class GenerationRequest:
-    """What the job is told on its command line; everything else reaches it through the environment."""
+def submit_arguments(generation: int, target: Target, start: str, kafka_properties: Path) -> list[str]:
+    """The arguments of the job `stream_generation`; everything else reaches it through the environment.
 
-    generation: int
-    users_topic: str
-    accounts_topic: str
-    join_type: str
-    start: str
-
-
-def submit_arguments(request: GenerationRequest, kafka_properties: Path) -> list[str]:
-    """The job's own arguments. Only the path of the Kafka settings: a command line is visible in `ps`."""
+    The number would do, as the spec of the generation says the rest: topics and join are there for people, who read
+    them in `ps` and submit the job again with them. Of the Kafka settings only the path, for the same reason.
+    """
     return [
         "--generation",
-        str(request.generation),
+        str(generation),
         "--users-topic",
-        request.users_topic,
+        target.usersTopic,
         "--accounts-topic",
-        request.accounts_topic,
+        target.accountsTopic,
         "--join-type",
-        request.join_type,
+        target.joinType,
         "--start",
-        request.start,
+        start,
         "--kafka-properties",
         str(kafka_properties),
     ]

@@ -16,7 +16,6 @@ from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
 from switchyard.drivers.submission import (
     JAVA_OPTIONS,
-    GenerationRequest,
     spark_conf,
     submit_arguments,
     submit_environment,
@@ -27,6 +26,7 @@ from switchyard.kafka.demo import produce_records
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.tables.status import read_status
 
@@ -70,11 +70,12 @@ def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:
     write_properties(properties, {"bootstrap.servers": settings.bootstrap})
     options = f"{settings.driver_java_options} -XX:ArchiveClassesAtExit={archive}"
     conf = spark_conf("local[2]", jars.spark_jars()) | {JAVA_OPTIONS: options}
-    request = GenerationRequest(1, settings.users_topic, settings.accounts_topic, "left", "earliest")
+    target = Target(settings.users_topic, settings.accounts_topic, "left")
+    arguments = submit_arguments(1, target, "earliest", properties)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")}
     environment |= submit_environment(environment, Path(sys.executable), find_java().path)
     environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_HOME": str(settings.home)}
-    command = submit_command(settings, "stream_generation.py", submit_arguments(request, properties), conf)
+    command = submit_command(settings, "stream_generation.py", arguments, conf)
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
         _wait_until_active(settings, process)

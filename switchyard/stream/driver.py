@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
-from switchyard.drivers.spares import Order
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import read_properties
 from switchyard.kafka.topics import TopicReader
@@ -12,20 +12,24 @@ from switchyard.policies import Target
 from switchyard.settings import load_settings
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.lifecycle import run_generation
-from switchyard.swap.generations import spec_for_driver
+from switchyard.swap.generations import require_spec, spec_for_driver
 
 log = logging.getLogger("switchyard.driver")
 
 
-def drive(order: Order) -> int:
-    """Runs one attempt of a generation to its end."""
-    request = order.request
+def drive(generation: int, kafka_properties: Path, target: Target | None = None, start: str = "latest") -> int:
+    """Runs one attempt of a generation to its end.
+
+    The spec of the generation says what it is. A target and a start make one for a driver that a person submits.
+    """
     try:
         settings = load_settings()
-        kafka = {"bootstrap.servers": settings.bootstrap} | read_properties(order.kafkaProperties)
-        target = Target(request.users_topic, request.accounts_topic, request.join_type)
-        with TopicReader(kafka) as reader:
-            spec = spec_for_driver(settings, reader, request.generation, target, request.start)
+        kafka = {"bootstrap.servers": settings.bootstrap} | read_properties(kafka_properties)
+        if target is None:
+            spec = require_spec(settings.layout, generation)
+        else:
+            with TopicReader(kafka) as reader:
+                spec = spec_for_driver(settings, reader, generation, target, start)
         return int(run_generation(settings, spec, kafka).value)
     except SwitchyardError as error:
         log.error("%s", error)

@@ -44,8 +44,8 @@ def serve(hand_off: HandOff, kafka: Mapping[str, str]) -> int:
         order = _prepare_and_wait(settings, hand_off, kafka, stop)
     if order is None:
         return End.STOPPED.value
-    log.info("this driver was a spare; it works for generation %s now", order.request.generation)
-    return drive(order)
+    log.info("this driver was a spare; it works for generation %s now", order.generation)
+    return drive(order.generation, order.kafkaProperties)
 
 
 def _prepare_and_wait(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from switchyard.drivers.submission import GenerationRequest, submit_arguments
+from switchyard.drivers.submission import submit_arguments
 from switchyard.kafka.client_settings import read_properties, write_properties
-from switchyard.layout import PROJECT
+from switchyard.policies import Target
 from switchyard.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ PASTED = {
     "ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n",
     "properties": f"sasl.username=me\nsasl.password={CANARY}\n",
 }
-REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
+TARGET = Target("users", "accounts", "left")
 
 
 @pytest.fixture
@@ -54,14 +53,14 @@ def test_a_driver_is_told_the_path_alone(dags: dict[str, DAG], connections: None
     settings = Settings(root=str(tmp_path))
     stream = dags["switchyard_generation"].get_task("stream")
     kafka = read_kafka()
-    hook = stream._build_hook(settings, REQUEST.generation, partial(submit_arguments, REQUEST))
-    with stream._kafka_properties(settings, 7, kafka):
+    with stream._kafka_properties(settings, 7, kafka) as properties:
+        arguments = submit_arguments(7, TARGET, "latest", properties)
+        driver = stream.prepare_driver(settings, stream.read_submit(settings), 7, arguments)
         path = settings.workspace.kafka_properties(7, os.getpid())
         assert read_properties(path) == kafka
         shown = {field: getattr(stream, field, None) for field in stream.template_fields}
-        command = hook._build_spark_submit_command(str(PROJECT / "jobs" / "stream_generation.py"))
-        assert str(path) in command
-        assert CANARY not in repr((shown, command, vars(hook), stream.env_vars))
+        assert str(path) in driver._command
+        assert CANARY not in repr((shown, vars(driver), stream.env_vars))
     assert not path.exists()
 
 

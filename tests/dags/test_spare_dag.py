@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ import pytest
 from switchyard.drivers.detached_process import DetachedProcess, start_kept
 from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer, Order
-from switchyard.drivers.submission import GenerationRequest, submit_arguments
 from switchyard.kafka.client_settings import write_properties
 from switchyard.settings import Settings
 from switchyard.swap.reconcile import Run
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 # Larger than any process id can be.
 NOBODY = 2**22 + 1
 KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
-REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
 RUN = Run(
     "generation-7",
     "note",
@@ -78,16 +75,14 @@ def plan_runs(start_date: datetime) -> list[datetime | None]:
 
 
 def test_a_spare_is_started_with_what_a_driver_is_started_with(dags: dict[str, DAG], settings: Settings) -> None:
-    from switchyard.airflow.submit import build_driver_hook
+    from switchyard.airflow.spare_tasks import APPLICATION, NAME
+    from switchyard.airflow.spark_submit import read_submit
 
-    stream = dags["switchyard_generation"].get_task("stream")
-    waiting = dags["switchyard_spare"].get_task("wait")
-    taker = stream._build_hook(settings, 7, partial(submit_arguments, REQUEST))
-    first_generation_run = build_driver_hook(settings, waiting.name, ["--spare", "x"], settings.workspace.spares)
-    assert taker.stamp(settings, "") == first_generation_run.stamp(settings, "")
-    assert taker.is_on_this_machine
-    command = first_generation_run._build_spark_submit_command(waiting.application)
-    assert command[-3:] == [waiting.application, "--spare", "x"]
+    taker = dags["switchyard_generation"].get_task("stream").read_submit(settings)
+    spare = read_submit(settings)
+    assert taker.fingerprint("") == spare.fingerprint("")
+    assert taker.place.is_here
+    assert spare.make_command(NAME, APPLICATION, ["--spare", "x"])[-3:] == [APPLICATION, "--spare", "x"]
 
 
 def test_an_order_that_nobody_takes_leaves_nothing_behind(settings: Settings) -> None:
@@ -108,16 +103,15 @@ def test_the_task_of_a_generation_follows_a_driver_that_was_a_spare_to_its_end(
 ) -> None:
     """`kill 0` ends the whole session, as the system does that is short of memory."""
     stream = dags["switchyard_generation"].get_task("stream")
-    hook = stream._build_hook(settings, 7, partial(submit_arguments, REQUEST))
     hand_off = HandOff.create(settings.workspace, {})
-    hand_off.give(Order(request=REQUEST, kafkaProperties=settings.workspace.kafka_properties(7, 1), swapId="swap-7"))
+    hand_off.give(Order(generation=7, kafkaProperties=settings.workspace.kafka_properties(7, 1), swapId="swap-7"))
     assert hand_off.accept() is not None
     write_properties(settings.workspace.kafka_properties(7, 1), KAFKA)
     script = f": {hand_off.folder}; echo last words; {ending}"
     started = start_kept(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
-    failure = stream._run_driver(settings, hook, 7, DetachedProcess(hand_off.folder, started.pid))
+    failure = stream._follow_spare(settings, 7, DetachedProcess(hand_off.folder, started.pid))
     started.wait()
-    assert hook.exit_code == code
+    assert stream._driver.exit_code == code
     assert (failure is None) == (code == 0)
     assert failure is None or "last words" in str(failure)
     assert not hand_off.folder.exists()

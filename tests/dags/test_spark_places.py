@@ -10,24 +10,29 @@ import contextlib
 import itertools
 import json
 from collections.abc import Mapping
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from switchyard.drivers.submission import GenerationRequest, submit_arguments
+from switchyard.drivers.submission import submit_arguments
 from switchyard.errors import InputError
 from switchyard.layout import PROJECT
+from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.swap.history import Request
 from tests.dags.conftest import DAGS, load_dag
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import DAG
 
-    from switchyard.airflow.submit import GenerationSubmitHook, GenerationSubmitOperator
+    from switchyard.airflow.spark_submit import SparkSubmit
+    from switchyard.airflow.submit import GenerationSubmitOperator
 
-REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
+TARGET = Target("users", "accounts", "left")
+REQUEST = Request(1, "swap-7", 7, TARGET, "latest", "test", datetime.now(UTC))
 KUBERNETES = "k8s://https://cluster:6443"
 
 
@@ -49,10 +54,7 @@ def with_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the provider for Kubernetes were installed; no client of it is used to make a command."""
     from airflow.providers.apache.spark.hooks import spark_submit
 
-    from switchyard.airflow import batch_jobs
-
     monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
-    monkeypatch.setattr(batch_jobs, "HAS_KUBERNETES", True)
 
 
 def stream_task(dags: dict[str, DAG]) -> GenerationSubmitOperator:
@@ -60,10 +62,16 @@ def stream_task(dags: dict[str, DAG]) -> GenerationSubmitOperator:
     return task
 
 
-def resolve(dags: dict[str, DAG], settings: Settings) -> tuple[GenerationSubmitHook, list[str]]:
+def resolve(dags: dict[str, DAG], settings: Settings) -> tuple[SparkSubmit, SparkSubmitHook, list[str]]:
+    """What the task asks for, what the provider makes of it, and the command."""
+    from switchyard.airflow.submit import name_driver
+
     task = stream_task(dags)
-    hook = task._build_hook(settings, 7, partial(submit_arguments, REQUEST))
-    return hook, hook._build_spark_submit_command(task.application)
+    submit = task.read_submit(settings)
+    properties = settings.workspace.kafka_properties(7, 1) if submit.place.is_here else settings.kafka_properties
+    assert properties is not None
+    hook = submit.make_hook(name_driver(7), submit_arguments(7, TARGET, "latest", properties))
+    return submit, hook, hook._build_spark_submit_command(task.application)
 
 
 def conf_of(command: list[str]) -> dict[str, str]:
@@ -79,10 +87,10 @@ def test_in_client_mode_the_driver_is_here_with_its_jars_and_its_own_kafka_setti
     dags: dict[str, DAG], settings: Settings, monkeypatch: pytest.MonkeyPatch, master: str, bound: str | None
 ) -> None:
     connect(monkeypatch, master)
-    hook, command = resolve(dags, settings)
+    submit, _, command = resolve(dags, settings)
     conf = conf_of(command)
     assert command[:3] == ["spark-submit", "--master", master]
-    assert hook.is_on_this_machine
+    assert submit.place.is_here
     assert "--deploy-mode" not in command
     assert command[-1].startswith(str(settings.workspace.secrets / "kafka-7-"))
     assert conf["spark.driver.extraClassPath"].startswith("/")
@@ -120,9 +128,9 @@ def test_in_cluster_mode_the_driver_finds_everything_on_its_own_machine_and_the_
     wait: str,
 ) -> None:
     connect(monkeypatch, master, {**extra, "deploy-mode": "cluster"})
-    hook, command = resolve(dags, settings)
+    submit, hook, command = resolve(dags, settings)
     conf = conf_of(command)
-    assert not hook.is_on_this_machine
+    assert not submit.place.is_here
     assert command[command.index("--deploy-mode") + 1] == "cluster"
     assert command[-2:] == ["--kafka-properties", "/run/secrets/kafka"]
     assert {jar.partition(":///")[0] for jar in conf["spark.jars"].split(",")} == {"local"}
@@ -155,13 +163,14 @@ def test_the_end_of_a_driver_elsewhere_is_judged_like_one_of_a_driver_here(
     applications: list[str] = []
     judged: list[int | None] = []
     monkeypatch.setattr(submit.SparkSubmitOperator, "execute", run)
-    monkeypatch.setattr(generation_tasks, "judge_end", lambda settings, admitted, exit_code: judged.append(exit_code))
+    monkeypatch.setattr(submit, "load_settings", lambda: settings)
+    monkeypatch.setattr(submit, "read_kafka", lambda conn_id: {})
+    monkeypatch.setattr(generation_tasks, "judge_end", lambda settings, request, exit_code: judged.append(exit_code))
+    monkeypatch.setattr(generation_tasks, "admit_run", lambda settings, kafka, context: REQUEST)
     connect(monkeypatch, "yarn", {"deploy-mode": "cluster"})
     task: Any = load_dag(DAGS / "switchyard_generation.py").get_task("stream")
-    hook = task._build_hook(settings, 7, partial(submit_arguments, REQUEST))
-    admitted = generation_tasks.Admitted("swap-7", "note", REQUEST)
     with pytest.raises(RuntimeError) if failure else contextlib.nullcontext():
-        task._run_elsewhere(settings, hook, admitted, {})
+        task.execute({})
     assert judged == [code]
     assert applications == [f"local://{PROJECT / 'jobs' / 'stream_generation.py'}"]
 
@@ -171,9 +180,9 @@ def test_jobs_that_bring_back_a_result_run_here_also_then(
 ) -> None:
     connect(monkeypatch, "yarn", {"deploy-mode": "cluster"})
     audit: Any = next(task for task in dags["switchyard_audit"].tasks if hasattr(task, "job_arguments"))
-    assert audit._build_hook(settings, [])._connection["deploy_mode"] == "client"
+    assert audit.read_submit(settings).place.is_here
     build: Any = dags["switchyard_backfill"].get_task("build")
-    assert build._build_hook(settings, 7, partial(submit_arguments, REQUEST)).is_on_this_machine
+    assert build.read_submit(settings).place.is_here
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.spares import Offer, Order
-from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import Workspace
 
 TAKERS = (1, 2, 3)
@@ -32,9 +31,7 @@ class Told:
 
 
 def order_for(generation: int) -> Order:
-    return Order(
-        request=GenerationRequest(generation, "users", "accounts", "left", "latest"), kafkaProperties=Path("kafka")
-    )
+    return Order(generation=generation, kafkaProperties=Path("kafka"))
 
 
 def take(hand_off: HandOff, generation: int, told: Told) -> Steps:
@@ -58,7 +55,7 @@ def wait(hand_off: HandOff, told: Told) -> Steps:
     hand_off.offer(Offer(pid=2, session=2, place="here", stamp={}))
     while (order := hand_off.accept()) is None:
         yield
-    told.accepted.append(order.request.generation)
+    told.accepted.append(order.generation)
 
 
 def end(hand_off: HandOff, told: Told) -> Steps:

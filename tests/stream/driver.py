@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 from switchyard.drivers import processes
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import job_conf
-from switchyard.drivers.submission import GenerationRequest, bind_environment, submit_arguments, submit_environment
+from switchyard.drivers.submission import bind_environment, submit_arguments, submit_environment
 from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT, Layout
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swap.commands import Answer, CommandHandler
@@ -106,13 +107,13 @@ def running_driver(
         job, environment = CRASHING_JOB, {**(environment or {}), "CRASH_POINT": crash}
     properties = folder / "kafka.properties"
     write_properties(properties, topics.kafka)
-    request = GenerationRequest(generation, topics.users, topics.accounts, join_type, "earliest")
+    target = Target(topics.users, topics.accounts, join_type)
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
         *("--master", "local[2]", "--driver-memory", "1g"),
         *[f"--conf={key}={value}" for key, value in job_conf(settings, "local[2]").items()],
         str(job),
-        *(arguments or submit_arguments(request, properties)),
+        *(arguments or submit_arguments(generation, target, "earliest", properties)),
     ]
     environment = {
         **(environment or {}),

@@ -22,11 +22,14 @@ from switchyard.drivers.jobs import submit_command
 from switchyard.drivers.running import list_drivers, list_spares, stop_drivers
 from switchyard.drivers.spare_claim import take_spare
 from switchyard.drivers.spares import Order
-from switchyard.drivers.submission import GenerationRequest, submit_environment
+from switchyard.drivers.submission import submit_environment
 from switchyard.kafka.client_settings import write_properties
+from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT, Layout
+from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream import rehearsal
+from switchyard.swap.generations import keep_spec, resolve_spec
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
 from tests.events import draw_events
@@ -70,8 +73,10 @@ def warm_spare(settings: Settings, kafka: dict[str, str]) -> Iterator[tuple[Hand
 def order_of(settings: Settings, topics: Topics) -> Order:
     properties = settings.workspace.kafka_properties(1, os.getpid())
     write_properties(properties, topics.kafka)
-    request = GenerationRequest(1, topics.users, topics.accounts, "left", "earliest")
-    return Order(request=request, kafkaProperties=properties)
+    with TopicReader(topics.kafka) as reader:
+        spec = resolve_spec(reader, Target(topics.users, topics.accounts, "left"), "earliest", generation=1)
+        keep_spec(settings.layout, spec)
+    return Order(generation=1, kafkaProperties=properties)
 
 
 def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_by(

@@ -11,12 +11,11 @@ import pytest
 
 from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.spares import Offer, Order
-from switchyard.drivers.submission import GenerationRequest
 from switchyard.layout import Workspace
 from switchyard.stream import spare
 from tests.waiting import eventually
 
-ORDER = Order(request=GenerationRequest(7, "users", "accounts", "left", "latest"), kafkaProperties=Path("/kafka"))
+ORDER = Order(generation=7, kafkaProperties=Path("/kafka"))
 
 
 @pytest.fixture

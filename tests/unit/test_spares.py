@@ -33,7 +33,6 @@ from switchyard.drivers.spares import (
     judge_offer,
     may_warm_up,
 )
-from switchyard.drivers.submission import GenerationRequest
 from switchyard.health import checks
 from switchyard.health.checks import HealthInputs, Level
 from switchyard.layout import Workspace
@@ -45,8 +44,7 @@ from switchyard.swap.log_messages import open_history
 from tests.waiting import eventually
 
 STAMP = {"code": "a", "settings": "b"}
-REQUEST = GenerationRequest(7, "users", "accounts", "left", "latest")
-ORDER = Order(request=REQUEST, kafkaProperties=Path("/kafka"), swapId="swap-7")
+ORDER = Order(generation=7, kafkaProperties=Path("/kafka"), swapId="swap-7")
 
 # Offers itself, and works on its order by waiting for its end.
 STAND_IN = """

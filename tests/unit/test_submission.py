@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 
 from switchyard.drivers.submission import (
-    GenerationRequest,
     bind_environment,
     spark_conf,
     submit_arguments,
     submit_environment,
 )
-from switchyard.policies import Executors
+from switchyard.policies import Executors, Target
 
 JARS = [Path("/jars/a.jar"), Path("/jars/b.jar")]
-REQUEST = GenerationRequest(7, "users-v2", "accounts", "asof", "2026-01-31T08:00:00Z")
+TARGET = Target("users-v2", "accounts", "asof")
 
 
 def test_arguments_name_the_kafka_settings_by_path_only() -> None:
-    assert submit_arguments(REQUEST, Path("/home/x/secrets/kafka-7.properties")) == [
+    assert submit_arguments(7, TARGET, "2026-01-31T08:00:00Z", Path("/home/x/secrets/kafka-7.properties")) == [
         "--generation",
         "7",
         "--users-topic",
