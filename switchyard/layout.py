@@ -71,6 +71,10 @@ class Workspace:
         return self.home / "broker"
 
     @property
+    def database(self) -> Path:
+        return self.home / "database"
+
+    @property
     def airflow(self) -> Path:
         return self.home / "airflow"
 

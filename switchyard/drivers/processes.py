@@ -84,9 +84,14 @@ def wait_until(predicate: Callable[[], bool], deadline_seconds: float) -> bool:
     return any(predicate() for _ in Deadline(deadline_seconds).polls(POLL_SECONDS))
 
 
-def end(find: Callable[[], list[Process]], deadline_seconds: float, ask: Iterable[Process] | None = None) -> None:
+def end(
+    find: Callable[[], list[Process]],
+    deadline_seconds: float,
+    ask: Iterable[Process] | None = None,
+    ask_with: signal.Signals = signal.SIGTERM,
+) -> None:
     """Ends what is found: first asks all of it, or those in `ask`, then kills what is left after the deadline."""
-    send(find() if ask is None else ask, signal.SIGTERM)
+    send(find() if ask is None else ask, ask_with)
     if not wait_until(lambda: not find(), deadline_seconds):
         send(find(), signal.SIGKILL)
         wait_until(lambda: not find(), 5)

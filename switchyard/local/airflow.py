@@ -17,6 +17,7 @@ from typing import TextIO
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import PROJECT, Workspace
+from switchyard.local.database import EMBEDDED, Database
 from switchyard.settings import Settings
 
 USER = "admin"
@@ -81,7 +82,7 @@ def airflow_environment(
         # Nobody takes over the watcher of a triggerer that was killed before this time is over.
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
         "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-        **({} if names_database(inherited) else _sqlite(workspace)),
+        **({} if names_database(inherited) else {"DATABASE__SQL_ALCHEMY_CONN": Database(workspace.database).address}),
     }
     return (
         inherited
@@ -109,15 +110,10 @@ def names_database(environment: Mapping[str, str]) -> bool:
     """Whether Airflow is told of another database: by its address, a command that prints it, or a secret's name."""
     if any(environment.get(f"{DATABASE}{kind}") for kind in ("_CMD", "_SECRET")):
         return True
-    # The second one is what Airflow itself tells a task, so that it asks no database.
-    return not environment.get(DATABASE, "sqlite").startswith(("sqlite", "airflow-db-not-allowed"))
-
-
-def _sqlite(workspace: Workspace) -> dict[str, str]:
-    return {
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{workspace.airflow / 'airflow.db'}",
-        "DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "switchyard.airflow.sqlite.CONNECT_ARGS",
-    }
+    named = environment.get(DATABASE, "")
+    # The first is the embedded one, in the environment that `up` has made; the second is what Airflow itself tells a
+    # task, so that it asks no database.
+    return bool(named) and not named.startswith((EMBEDDED, "airflow-db-not-allowed"))
 
 
 def _prepend(first: str, rest: str) -> str:
@@ -178,7 +174,8 @@ def start_initialise(settings: Settings, log: Path) -> subprocess.Popen[bytes] |
     ensure_keys(settings.workspace)
     ensure_password(settings.workspace)
     is_elsewhere = names_database(os.environ)
-    if not is_elsewhere and has_database(settings) and _stamp_file(settings).read_text() == _stamp(settings):
+    is_made = settings.workspace.database.exists() and has_database(settings)
+    if not is_elsewhere and is_made and _stamp_file(settings).read_text() == _stamp(settings):
         return None
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -218,5 +215,5 @@ def _stamp(settings: Settings) -> str:
     """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
     files = [path.stat() for path in _login_files(settings).values()]
     login = "".join(f" {file.st_mtime_ns} {file.st_size}" for file in files)
-    database = " elsewhere" if names_database(os.environ) else ""
+    database = " elsewhere" if names_database(os.environ) else " embedded"
     return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login}{database}"

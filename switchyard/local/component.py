@@ -9,7 +9,7 @@ from pathlib import Path
 
 from switchyard.deadline import Deadline
 from switchyard.drivers import processes
-from switchyard.local.broker import Broker
+from switchyard.local.server import Server
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -88,27 +88,24 @@ class Component:
         return f"{self.name} ended with code {code}; restarting in {pause:g} s. Its log: {self.log}"
 
 
-class BrokerComponent(Component):
-    """The embedded broker, which keeps its own pid file so that any process can stop it."""
+class ServerComponent(Component):
+    """A server, which keeps its own pid file so that any process can stop it."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__("broker", broker.command(), {}, broker.folder, broker.log)
-        self._broker = broker
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.name, [], {}, server.folder, server.log)
+        self._server = server
 
     @property
     def pid(self) -> int | None:
-        try:
-            return int(self._broker.pid_file.read_text())
-        except (OSError, ValueError):
-            return None
+        return self._server.find_pid()
 
     def start(self) -> None:
-        self._broker.start()
+        self._server.start()
         self._started_at = time.monotonic()
         self._restart_at = None
 
     def is_running(self) -> bool:
-        return self._broker.is_running()
+        return self._server.is_running()
 
     def revive(self) -> str | None:
         if self.is_running():
@@ -119,10 +116,10 @@ class BrokerComponent(Component):
             return None
         self.restarts += 1
         self.start()
-        return f"broker was restarted (restart {self.restarts})."
+        return f"{self.name} was restarted (restart {self.restarts})."
 
     def ask_to_stop(self) -> None:
-        """Nothing yet: it ends last, and Broker.stop both asks and waits."""
+        """Nothing yet: servers end last, and Server.stop both asks and waits."""
 
     def finish(self, deadline_seconds: float) -> None:
-        self._broker.stop(deadline_seconds)
+        self._server.stop(deadline_seconds)

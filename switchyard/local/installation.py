@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from switchyard.drivers import processes, running
@@ -12,12 +14,16 @@ from switchyard.drivers.supervisor_state import State
 from switchyard.errors import SwitchyardError
 from switchyard.local import airflow
 from switchyard.local.broker import Broker
-from switchyard.local.component import BrokerComponent, Component
+from switchyard.local.component import Component, ServerComponent
+from switchyard.local.database import Database
+from switchyard.local.server import Server
 from switchyard.settings import Settings
 
-BROKER_SECONDS = 60.0
+SERVER_SECONDS = 60.0
 BATCH_SECONDS = 40.0
 AIRFLOW_SECONDS = 8.0
+
+SERVERS = (Database.name, Broker.name)
 
 Report = Callable[[Component], None]
 
@@ -27,24 +33,27 @@ class Installation:
         self._settings = settings
         self._env = airflow.airflow_environment(settings)
         self._home = settings.workspace.home
-        embedded = settings.kafka_bootstrap is None
-        self.broker = Broker(settings.workspace.broker, settings.kafka_port) if embedded else None
-        self._broker_component = BrokerComponent(self.broker) if self.broker else None
+        self.servers = embedded_servers(settings)
+        self._server_components = [ServerComponent(server) for server in self.servers]
         self.airflow = [self._component(name, airflow.component_command(name)) for name in airflow.COMPONENTS]
         self.demo = self._component("demo", [sys.executable, "-m", "switchyard.cli.main", "demo"]) if demo else None
 
     def components(self) -> list[Component]:
-        optional = [self._broker_component, *self.airflow, self.demo]
+        optional = [*self._server_components, *self.airflow, self.demo]
         return [component for component in optional if component is not None]
 
     def start(self, report: Report) -> None:
         """Airflow takes longest, so it waits for nothing but its database; the broker starts beside it."""
         log = self._log("initialise")
         log.parent.mkdir(parents=True, exist_ok=True)
+        for component in self._server_components:
+            component.start()
+        for server, component in zip(self.servers, self._server_components, strict=True):
+            if isinstance(server, Database):
+                server.wait_until_ready(SERVER_SECONDS)
+                report(component)
         preparing = airflow.start_initialise(self._settings, log)
         try:
-            if self._broker_component:
-                self._broker_component.start()
             if preparing:
                 airflow.finish_initialise(self._settings, preparing, log)
         finally:
@@ -52,9 +61,10 @@ class Installation:
                 processes.end_sessions([preparing.pid], 3)
         for component in self.airflow:
             component.start()
-        if self.broker and self._broker_component:
-            self._finish_broker(self.broker)
-            report(self._broker_component)
+        for server, component in zip(self.servers, self._server_components, strict=True):
+            if isinstance(server, Broker):
+                self._finish_broker(server)
+                report(component)
         if self.demo:
             self.demo.start()
 
@@ -71,13 +81,13 @@ class Installation:
             component.ask_to_stop()
         for component in others:
             component.finish(AIRFLOW_SECONDS)
-        if self._broker_component:
-            self._broker_component.finish(30)
+        for component in self._server_components:
+            component.finish(30)
 
     def _finish_broker(self, broker: Broker) -> None:
         from switchyard.kafka.topics import ensure_topics
 
-        broker.wait_until_ready(BROKER_SECONDS)
+        broker.wait_until_ready(SERVER_SECONDS)
         settings = self._settings
         names = [settings.users_topic, settings.accounts_topic, settings.control_topic]
         ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
@@ -89,17 +99,23 @@ class Installation:
         return self._settings.workspace.process_logs / f"{name}.log"
 
 
+def embedded_servers(settings: Settings) -> list[Server]:
+    """What is not named elsewhere: Airflow's database and the broker, in the order in which they are needed."""
+    workspace = settings.workspace
+    database = [] if airflow.names_database(os.environ) else [Database(workspace.database)]
+    broker = [Broker(workspace.broker, settings.kafka_port)] if settings.kafka_bootstrap is None else []
+    return [*database, *broker]
+
+
 def sweep(settings: Settings, last: State | None) -> None:
     """Ends what a supervisor that was killed has left behind, so that nothing runs twice."""
     running.stop_drivers(settings.workspace, 20)
     if last is None or last.boot != boot_id():
         return
-    parts = {name: part.pid for name, part in last.components.items() if name != "broker"}
+    parts = {name: part.pid for name, part in last.components.items() if name not in SERVERS}
     processes.end_sessions([pid for pid in parts.values() if pid is not None], 10)
     # The scheduler, alive until now, may have started the next attempt.
     running.stop_drivers(settings.workspace, 20)
-    if settings.kafka_bootstrap is None:
-        try:
-            Broker(settings.workspace.broker, settings.kafka_port).stop()
-        except SwitchyardError:
-            return
+    for server in embedded_servers(settings):
+        with suppress(SwitchyardError):
+            server.stop()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import configparser
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+
+import psycopg2
 
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.client_settings import client_properties, read_properties
 from switchyard.layout import CONTROL_CONNECTION as CONTROL
 from switchyard.layout import KAFKA_CONNECTION as DATA
 from switchyard.local.airflow import airflow_environment, has_database, names_database
+from switchyard.local.database import Database
 from switchyard.settings import Settings
 
 ASK_SECONDS = 60.0
@@ -69,17 +71,17 @@ def control_kafka_of_settings(settings: Settings) -> dict[str, str] | None:
 
 
 def _may_have_control_connection(settings: Settings) -> bool:
-    """To ask Airflow takes seconds, so its own database is looked at where that is a file and nothing else is asked."""
-    home = settings.workspace.airflow
-    if f"AIRFLOW_CONN_{CONTROL.upper()}" in os.environ or _has_secrets_backend(home / "airflow.cfg"):
+    """To ask Airflow takes seconds, so the embedded database is looked at where nothing else can have a connection."""
+    config = settings.workspace.airflow / "airflow.cfg"
+    if f"AIRFLOW_CONN_{CONTROL.upper()}" in os.environ or _has_secrets_backend(config) or names_database(os.environ):
         return True
-    database = home / "airflow.db"
-    if not database.exists():
-        return names_database(os.environ)
+    if not has_database(settings):
+        return False
     try:
-        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=5)) as opened:
-            return bool(opened.execute("select 1 from connection where conn_id = ?", (CONTROL,)).fetchone())
-    except sqlite3.Error:
+        with closing(Database(settings.workspace.database).connect()) as opened, opened.cursor() as cursor:
+            cursor.execute("select 1 from connection where conn_id = %s", (CONTROL,))
+            return cursor.fetchone() is not None
+    except psycopg2.Error:
         return True
 
 
@@ -115,8 +117,8 @@ def ask_airflow(settings: Settings, *names: str) -> dict[str, str] | None:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         # What it has written may hold a connection, so it is not repeated.
         raise SwitchyardError(
-            f"Airflow did not give the connection {' or '.join(names)}: look whether it is there, or name a file in "
-            "SWITCHYARD_KAFKA_PROPERTIES"
+            f"Airflow did not give the connection {' or '.join(names)}: look whether it is there and `switchyard up` "
+            "runs, or name a file in SWITCHYARD_KAFKA_PROPERTIES"
         ) from None
     found = json.loads(answer.stdout.splitlines()[-1])
     if found is None and DATA in names:

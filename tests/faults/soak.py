@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from switchyard.layout import JOIN_TYPES
 from switchyard.local import loopback
 from switchyard.settings import Settings
 from switchyard.swap.history import SETTLING, Event
-from tests.integration.conftest import Stack
+from tests.integration.conftest import Stack, frozen_database
 from tests.integration.traffic import Traffic, running_traffic
 from tests.waiting import eventually
 
@@ -50,7 +49,7 @@ LONG_MINUTES = 20.0
 """In so long a run the crowd must have been visited."""
 CALM_PAIRS = [("users-a", "accounts-a"), ("users-b", "accounts-b")]
 PAIRS = [*CALM_PAIRS, CROWD]
-PARTS = ("scheduler", "triggerer", "api-server", "dag-processor")
+PARTS = ("scheduler", "triggerer", "api-server", "dag-processor", "database")
 PAUSE_SECONDS = (15.0, 60.0)
 CALM_SECONDS = 400.0
 COMMAND_SECONDS = 900.0
@@ -202,14 +201,8 @@ class Soak:
 
     def lock_database(self) -> str:
         seconds = self.draw.uniform(2, 20)
-        connection = sqlite3.connect(self.stack.settings.workspace.airflow / "airflow.db", timeout=30)
-        try:
-            connection.execute("begin exclusive")
+        with frozen_database(self.stack):
             time.sleep(seconds)
-        except sqlite3.OperationalError as error:
-            return f"could not be locked: {error}"
-        finally:
-            connection.close()
         return f"for {seconds:.0f} s"
 
 

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from switchyard.drivers.supervisor_state import read_state
 from switchyard.health.status_report import describe_status
@@ -101,6 +104,24 @@ class Stack:
             if self.settings.root in command:
                 found.append(command)
         return found
+
+
+@contextmanager
+def frozen_database(stack: Stack) -> Iterator[None]:
+    """Airflow's database, with all of its processes, answers nobody for a while."""
+    server = psutil.Process(stack.component_pid("database"))
+    # The first one starts the others, so it stops first.
+    frozen = [server]
+    server.suspend()
+    try:
+        frozen += server.children()
+        for process in frozen[1:]:
+            process.suspend()
+        yield
+    finally:
+        for process in frozen:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 MESSAGES_BEFORE_BOOT: dict[str, bytes] = {

@@ -85,7 +85,7 @@ def test_everything_behind_the_login_needs_it(stack: Stack) -> None:
 
 
 def test_actions_of_many_at_once_do_not_wait_for_each_other(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow notes an action from its event loop, where a request that holds SQLite's lock would be let go."""
+    """Airflow notes an action from its event loop, and lets go there of what a request has written."""
     monkeypatch.setattr(airflow_api, "PATIENCE_SECONDS", 0.0)
     with ThreadPoolExecutor(8) as people:
         list(people.map(lambda _: stack.api.set_paused(DAG_ID, False), range(160)))

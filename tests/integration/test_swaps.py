@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.upkeep.maintenance import ORDER, Round, vacuum
 from tests.events import FIRST_MS
-from tests.integration.conftest import DAG_ID, HEALTH_DAG, Stack
+from tests.integration.conftest import DAG_ID, HEALTH_DAG, Stack, frozen_database
 from tests.integration.traffic import Traffic, running_traffic
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -434,7 +433,7 @@ def test_a_new_generation_killed_after_its_flip_comes_back_by_itself(stack: Stac
     assert any("was killed (exit code" in line for line in told)
 
 
-@pytest.mark.parametrize("part", ["scheduler", "triggerer", "api-server"])
+@pytest.mark.parametrize("part", ["scheduler", "triggerer", "api-server", "database"])
 def test_a_part_of_airflow_killed_in_the_middle_of_a_swap(stack: Stack, part: str) -> None:
     join_type = {"natural": "left", "left": "natural"}.get(stack.status()["joinType"], "left")
     send(stack, f"without-{part}", joinType=join_type)
@@ -454,13 +453,12 @@ def test_a_part_of_airflow_killed_in_the_middle_of_a_swap(stack: Stack, part: st
 
 def hold_the_database(stack: Stack, seconds: float) -> None:
     """Nobody can read or write Airflow's metadata meanwhile."""
-    with contextlib.closing(sqlite3.connect(stack.settings.workspace.airflow / "airflow.db", timeout=60)) as database:
-        database.execute("begin exclusive")
+    with frozen_database(stack):
         time.sleep(seconds)
 
 
 def part_is_healthy(stack: Stack, part: str) -> bool:
-    names = {"api-server": "metadatabase", "dag-processor": "dag_processor"}
+    names = {"api-server": "metadatabase", "database": "metadatabase", "dag-processor": "dag_processor"}
     return names.get(part, part) in stack.api.healthy_parts()
 
 

@@ -11,6 +11,7 @@ from switchyard.layout import Workspace
 from switchyard.local import airflow
 from switchyard.local.airflow import airflow_environment, ensure_keys, ensure_password, read_password
 from switchyard.local.component import pause_seconds
+from switchyard.local.database import Database
 from switchyard.settings import Settings
 
 
@@ -26,7 +27,7 @@ def test_everything_is_below_the_workspace_and_on_loopback(tmp_path: Path) -> No
     assert env["AIRFLOW__API__HOST"] == "127.0.0.1"
     assert env["AIRFLOW__API__PORT"] == "9000"
     assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:9000/execution/"
-    assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{tmp_path}/airflow/airflow.db"
+    assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == Database(tmp_path / "database").address
     assert env["SWITCHYARD_ROOT"] == str(tmp_path)
     assert env["PATH"].endswith(":/usr/bin")
 
@@ -39,22 +40,20 @@ def test_everything_is_below_the_workspace_and_on_loopback(tmp_path: Path) -> No
         ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql+psycopg2://airflow@postgres/airflow"),
     ],
 )
-def test_a_database_that_the_environment_names_is_taken_without_what_sqlite_needs(
-    tmp_path: Path, name: str, value: str
-) -> None:
+def test_a_database_that_the_environment_names_is_taken_as_it_is(tmp_path: Path, name: str, value: str) -> None:
     environment = airflow_environment(settings_of(tmp_path), base={name: value})
     named = {key: value for key, value in environment.items() if key.startswith("AIRFLOW__DATABASE__")}
     assert named == {name: value}
 
 
-def test_the_supervisor_finds_sqlite_again_in_the_environment_that_it_got(tmp_path: Path) -> None:
+def test_the_supervisor_finds_the_embedded_database_again_in_the_environment_that_it_got(tmp_path: Path) -> None:
     once = airflow_environment(settings_of(tmp_path), Path("/project"), {"PATH": "/usr/bin"})
     again = airflow_environment(settings_of(tmp_path), Path("/project"), once)
     assert again["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == once["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-    assert again["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] == "switchyard.airflow.sqlite.CONNECT_ARGS"
+    assert not airflow.names_database(once)
 
 
-def test_what_was_prepared_in_another_database_does_not_count_for_sqlite(
+def test_what_was_prepared_in_another_database_does_not_count_for_the_embedded_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(airflow.DATABASE, raising=False)

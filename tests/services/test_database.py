@@ -1,0 +1,82 @@
+"""The embedded database of Airflow, as a process: its data outlives it, and only its socket leads to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from switchyard.drivers import processes
+from switchyard.local.component import ServerComponent
+from switchyard.local.database import MOST_SOCKET_BYTES, Database
+from tests.waiting import eventually
+
+
+def run(database: Database, statement: str) -> list[tuple[object, ...]]:
+    with closing(database.connect()) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(tmp_path / "database")
+    made.start()
+    try:
+        made.wait_until_ready(60)
+        yield made
+    finally:
+        made.stop()
+
+
+def test_data_survives_a_stop_and_a_kill(database: Database) -> None:
+    run(database, "create table kept as select 1 as number")
+    Database(database.folder).stop()
+    assert not database.is_running()
+    database.start()
+    database.wait_until_ready(60)
+    run(database, "insert into kept values (2)")
+    pid = database.find_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not processes.is_alive(pid) or not database.is_running(), 30)
+    component = ServerComponent(database)
+    eventually(lambda: component.revive() is None and database.is_answering(), 60)
+    assert run(database, "select number from kept order by 1") == [(1,), (2,)]
+    assert component.restarts >= 1
+
+
+def test_it_is_reached_through_its_socket_only(database: Database) -> None:
+    assert run(database, "show listen_addresses") == [("",)]
+    assert database.socket_folder.stat().st_mode & 0o077 == 0
+    assert database.data.stat().st_mode & 0o077 == 0
+
+
+def test_a_stop_does_not_wait_for_clients(database: Database) -> None:
+    with closing(database.connect()) as client:
+        database.stop(20)
+        assert not database.is_running()
+        with pytest.raises(psycopg2.OperationalError), client.cursor() as cursor:
+            cursor.execute("select 1")
+
+
+def test_a_first_start_that_was_killed_is_begun_again_in_a_closed_folder_with_a_long_path(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    made = Database(closed / ("long" * 25) / "database")
+    half = made.folder / "data.new"
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("18")
+    assert len(os.fsencode(made.socket_folder)) < MOST_SOCKET_BYTES
+    made.start()
+    try:
+        made.wait_until_ready(60)
+        assert run(made, "select 1") == [(1,)]
+    finally:
+        made.stop()
+        made.socket_folder.rmdir()
