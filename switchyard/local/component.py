@@ -93,19 +93,19 @@ class ServerComponent(Component):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.name, [], {}, server.folder, server.log)
-        self._server = server
+        self.server = server
 
     @property
     def pid(self) -> int | None:
-        return self._server.find_pid()
+        return self.server.find_pid()
 
     def start(self) -> None:
-        self._server.start()
+        self.server.start()
         self._started_at = time.monotonic()
         self._restart_at = None
 
     def is_running(self) -> bool:
-        return self._server.is_running()
+        return self.server.is_running()
 
     def revive(self) -> str | None:
         if self.is_running():
@@ -122,4 +122,4 @@ class ServerComponent(Component):
         """Nothing yet: servers end last, and Server.stop both asks and waits."""
 
     def finish(self, deadline_seconds: float) -> None:
-        self._server.stop(deadline_seconds)
+        self.server.stop(deadline_seconds)

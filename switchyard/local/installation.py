@@ -33,8 +33,7 @@ class Installation:
         self._settings = settings
         self._env = airflow.airflow_environment(settings)
         self._home = settings.workspace.home
-        self.servers = embedded_servers(settings)
-        self._server_components = [ServerComponent(server) for server in self.servers]
+        self._server_components = [ServerComponent(server) for server in embedded_servers(settings)]
         self.airflow = [self._component(name, airflow.component_command(name)) for name in airflow.COMPONENTS]
         self.demo = self._component("demo", [sys.executable, "-m", "switchyard.cli.main", "demo"]) if demo else None
 
@@ -46,12 +45,9 @@ class Installation:
         """Airflow takes longest, so it waits for nothing but its database; the broker starts beside it."""
         log = self._log("initialise")
         log.parent.mkdir(parents=True, exist_ok=True)
-        for component in self._server_components:
-            component.start()
-        for server, component in zip(self.servers, self._server_components, strict=True):
-            if isinstance(server, Database):
-                server.wait_until_ready(SERVER_SECONDS)
-                report(component)
+        for started in self._server_components:
+            started.start()
+        self._report_when_ready(Database, report)
         preparing = airflow.start_initialise(self._settings, log)
         try:
             if preparing:
@@ -61,10 +57,8 @@ class Installation:
                 processes.end_sessions([preparing.pid], 3)
         for component in self.airflow:
             component.start()
-        for server, component in zip(self.servers, self._server_components, strict=True):
-            if isinstance(server, Broker):
-                self._finish_broker(server)
-                report(component)
+        if self._report_when_ready(Broker, report):
+            self._make_topics()
         if self.demo:
             self.demo.start()
 
@@ -84,10 +78,18 @@ class Installation:
         for component in self._server_components:
             component.finish(30)
 
-    def _finish_broker(self, broker: Broker) -> None:
+    def _report_when_ready(self, kind: type[Server], report: Report) -> bool:
+        """Waits for an embedded server; False when this installation has none of the kind."""
+        for component in self._server_components:
+            if isinstance(component.server, kind):
+                component.server.wait_until_ready(SERVER_SECONDS)
+                report(component)
+                return True
+        return False
+
+    def _make_topics(self) -> None:
         from switchyard.kafka.topics import ensure_topics
 
-        broker.wait_until_ready(SERVER_SECONDS)
         settings = self._settings
         names = [settings.users_topic, settings.accounts_topic, settings.control_topic]
         ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
