@@ -11,9 +11,10 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from switchyard.drivers import processes
 from switchyard.local.component import ServerComponent
 from switchyard.local.database import MOST_SOCKET_BYTES, Database
+from switchyard.local.kafka_settings import _may_have_control_connection
+from switchyard.settings import Settings
 from tests.waiting import eventually
 
 
@@ -44,7 +45,7 @@ def test_data_survives_a_stop_and_a_kill(database: Database) -> None:
     pid = database.find_pid()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not processes.is_alive(pid) or not database.is_running(), 30)
+    eventually(lambda: not database.is_running(), 30)
     component = ServerComponent(database)
     eventually(lambda: component.revive() is None and database.is_answering(), 60)
     assert run(database, "select number from kept order by 1") == [(1,), (2,)]
@@ -63,6 +64,20 @@ def test_a_stop_does_not_wait_for_clients(database: Database) -> None:
         assert not database.is_running()
         with pytest.raises(psycopg2.OperationalError), client.cursor() as cursor:
             cursor.execute("select 1")
+
+
+def test_airflow_is_asked_for_a_control_connection_when_its_database_has_one(database: Database) -> None:
+    """As a person adds one on the page of connections, beside the embedded broker too."""
+    settings = Settings(root=str(database.folder.parent))
+    run(database, "create table connection (conn_id text)")
+    assert not _may_have_control_connection(settings), "no Airflow was set up here"
+    settings.workspace.airflow.mkdir()
+    (settings.workspace.airflow / "initialised").touch()
+    for name, is_there in (("kafka_default", False), ("kafka_control", True)):
+        run(database, f"insert into connection values ('{name}')")
+        assert _may_have_control_connection(settings) is is_there
+    database.stop()
+    assert _may_have_control_connection(settings), "who cannot look has to ask"
 
 
 def test_a_first_start_that_was_killed_is_begun_again_in_a_closed_folder_with_a_long_path(tmp_path: Path) -> None:

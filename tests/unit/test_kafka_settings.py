@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from switchyard.errors import InputError
 from switchyard.kafka.client_settings import write_properties
 from switchyard.local.airflow import _stamp, airflow_environment
-from switchyard.local.kafka_settings import _may_have_control_connection, find_control_kafka, find_kafka
+from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
 
 LOGIN = {
@@ -94,18 +92,6 @@ def test_the_control_topic_is_where_the_data_is_unless_a_file_or_a_connection_sa
         write_properties(file, {**LOGIN, "bootstrap.servers": "c:1", **wrong})
         with pytest.raises(InputError, match=r"\(connection kafka_control\)$"):
             find_control_kafka(elsewhere)
-
-
-def test_airflow_is_asked_for_a_control_connection_when_its_database_has_one(tmp_path: Path) -> None:
-    """As a person adds one on the page of connections, beside the embedded broker too."""
-    settings = settings_of(tmp_path, None)
-    settings.workspace.airflow.mkdir()
-    with closing(sqlite3.connect(settings.workspace.airflow / "airflow.db")) as database:
-        database.execute("create table connection (conn_id text)")
-        for name, is_there in (("kafka_default", False), ("kafka_control", True)):
-            with database:
-                database.execute("insert into connection values (?)", (name,))
-            assert _may_have_control_connection(settings) is is_there
 
 
 # Connections that a real Airflow is asked for. It needs no database as long as it finds them elsewhere.
