@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli.main import _last_error, build_parser, main
+from switchyard.cli.main import build_app, main
+from switchyard.cli.operating import _last_error
 from switchyard.drivers.supervisor_state import supervisor_arguments
 from switchyard.layout import Layout
 from switchyard.local.up import wants_demo
@@ -157,7 +158,7 @@ def test_a_deadline_that_cannot_be_meant_is_refused(
     with pytest.raises(SystemExit) as ended:
         main([command, "--deadline-seconds", given])
     assert ended.value.code == 2
-    reason = f"argument --deadline-seconds: '{given}' is not a number above 0 and up to 31536000"
+    reason = f"Invalid value for '--deadline-seconds': '{given}' is not a number above 0 and up to 31536000"
     assert reason in capsys.readouterr().err
 
 
@@ -169,7 +170,7 @@ def test_bad_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage: switchyard" in capsys.readouterr().err
+    assert "Usage: switchyard" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_the_demo_writes_into_topics_of_another_broker_only_when_asked_to(
     tmp_path: Path, bootstrap: str | None, arguments: list[str], expected: bool
 ) -> None:
     settings = Settings(root=str(tmp_path), kafka_bootstrap=bootstrap)
-    asked = build_parser().parse_args(["up", *arguments]).demo
+    asked = build_app().commands["up"].make_context("up", arguments).params["demo"]
     assert wants_demo(settings, asked) is expected
     assert ("--no-demo" in supervisor_arguments(settings.workspace, wants_demo(settings, asked))) is not expected
 
@@ -225,7 +226,7 @@ def test_follow_shows_the_last_rows_and_then_only_new_ones(
 
     for second in range(6):
         add_line(second)
-    monkeypatch.setattr("switchyard.cli.main.time.sleep", wait)
+    monkeypatch.setattr("switchyard.cli.reading.time.sleep", wait)
     assert main(["logs", "--limit", "2", "--follow"]) == 130
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["4", "5", "20"]
 
@@ -264,3 +265,25 @@ def test_of_the_log_of_a_job_its_own_last_error_is_told(tmp_path: Path) -> None:
     assert _last_error(log) == "the disk is full"
     log.write_text(of_spark)
     assert _last_error(log) == "it was killed or could not start"
+
+
+def test_a_terminal_gets_colours_and_the_same_words_and_a_pipe_plain_text(
+    root: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for level, text in (("INFO", "a [red]word[/red]"), ("ERROR", "wrong")):
+        store.append_rows(root, "logs", [{"ts": datetime.now(UTC), "level": level, "msg": text, "generation": 4}])
+    shown = {}
+    for place in ("pipe", "terminal"):
+        monkeypatch.setattr("sys.stdout.isatty", lambda place=place: place == "terminal", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        for command in (["logs"], ["tail", "orchestrator_logs"], ["tail", "orchestrator_logs", "--json"]):
+            assert main(command) == 0
+            shown[place, *command] = capsys.readouterr().out
+    assert not [text for (place, *_), text in shown.items() if place == "pipe" and "\x1b" in text]
+    assert "\x1b[31mERROR" in shown["terminal", "logs"]
+    assert "\x1b[1m" in shown["terminal", "tail", "orchestrator_logs"]
+    for (place, *command), text in shown.items():
+        assert re.sub(r"\x1b\[[\d;]*m", "", text).split() == shown["pipe", *command].split(), place
+    assert (
+        shown["terminal", "tail", "orchestrator_logs", "--json"] == shown["pipe", "tail", "orchestrator_logs", "--json"]
+    )

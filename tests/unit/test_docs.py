@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli.main import build_parser
+from switchyard.cli.main import build_app
 from switchyard.drivers.supervisor_state import State
 from switchyard.local.up import describe_ready
 from switchyard.policies import Target
@@ -49,7 +49,7 @@ def blocks_of_readme(text: str) -> str:
 
 
 def existing_commands() -> set[str]:
-    return {name for action in build_parser()._actions for name in (action.choices or {})}
+    return set(build_app().commands)
 
 
 def test_the_table_of_settings_is_what_the_code_says() -> None:
