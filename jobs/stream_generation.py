@@ -11,7 +11,7 @@ from pathlib import Path
 
 from switchyard.layout import JOIN_TYPES
 from switchyard.policies import Target
-from switchyard.stream.driver import drive
+from switchyard.stream.driver import run_driver
 from switchyard.wording import start_logging
 
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     start_logging()
     given = parse_arguments(arguments)
     target = Target(given.users_topic, given.accounts_topic, given.join_type)
-    return drive(given.generation, given.kafka_properties, target, given.start)
+    return run_driver(given.generation, given.kafka_properties, target, given.start)
 
 
 if __name__ == "__main__":

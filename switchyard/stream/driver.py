@@ -1,4 +1,4 @@
-"""From the arguments of a driver to its exit code: the same for one that was started for them and for a spare."""
+"""Runs a driver from its number to its exit code: one that was submitted for a generation, or a spare."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from switchyard.swap.generations import require_spec, spec_for_driver
 log = logging.getLogger("switchyard.driver")
 
 
-def drive(generation: int, kafka_properties: Path, target: Target | None = None, start: str = "latest") -> int:
-    """Runs one attempt of a generation to its end.
+def run_driver(generation: int, kafka_properties: Path, target: Target | None = None, start: str = "latest") -> int:
+    """Run one attempt of a generation to its end; return its exit code.
 
-    The spec of the generation says what it is. A target and a start make one for a driver that a person submits.
+    Its values are in the spec. A person may submit a driver for a new generation: then target and start make the spec.
     """
     try:
         settings = load_settings()

@@ -16,7 +16,7 @@ from switchyard.drivers.spares import Offer, Order, Patience, Waiting, choose_pa
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.attempt import End
-from switchyard.stream.driver import drive
+from switchyard.stream.driver import run_driver
 from switchyard.stream.pid_file import catching_stop
 from switchyard.stream.rehearsal import rehearse
 from switchyard.stream.session import start_session
@@ -45,7 +45,7 @@ def serve(hand_off: HandOff, kafka: Mapping[str, str]) -> int:
     if order is None:
         return End.STOPPED.value
     log.info("this driver was a spare; it works for generation %s now", order.generation)
-    return drive(order.generation, order.kafkaProperties)
+    return run_driver(order.generation, order.kafkaProperties)
 
 
 def _prepare_and_wait(
