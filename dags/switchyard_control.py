@@ -36,7 +36,7 @@ CONTROL_TOPIC = Asset(
     "switchyard_control_topic",
     uri=f"x-switchyard://topics/{TOPIC}",
     group="switchyard",
-    watchers=[AssetWatcher(name="switchyard_bell", trigger=ControlTopicWatcher(topics=[TOPIC]))],
+    watchers=[AssetWatcher(name="switchyard_control_watcher", trigger=ControlTopicWatcher(topics=[TOPIC]))],
 )
 
 

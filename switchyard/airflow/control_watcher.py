@@ -26,7 +26,7 @@ class ControlTopicWatcher(BaseEventTrigger):
         )
 
     def shared_stream_key(self) -> Hashable:
-        return "switchyard-bell", tuple(self.topics), self.kafka_config_id
+        return "switchyard-control-watcher", tuple(self.topics), self.kafka_config_id
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ORDER_POLL_SECONDS = 0.5
 QUIET_SECONDS = 1.0
-STAMP_SECONDS = 30.0
+FINGERPRINT_SECONDS = 30.0
 NO_GENERATION = 0
 SOON = timedelta(seconds=1)
 # Where drivers run on other machines there can be none here; somebody may change the connection.
@@ -105,13 +105,13 @@ class SpareOperator(BaseOperator):
         """Until it is taken or has ended."""
         if self._hand_off is None or self._process is None:
             return
-        stamp, next_check = self._hand_off.read_stamp(), Deadline(STAMP_SECONDS)
+        fingerprint, next_check = self._hand_off.read_fingerprint(), Deadline(FINGERPRINT_SECONDS)
         while True:
             has_ended = self._process.poll() is not None
             output.show_new_lines(self._process)
             if has_ended or self._hand_off.read_order() is not None:
                 return
-            if next_check.restart_if_passed(STAMP_SECONDS) and submit.fingerprint(token_url) != stamp:
+            if next_check.restart_if_passed(FINGERPRINT_SECONDS) and submit.fingerprint(token_url) != fingerprint:
                 self.log.info("Code, jars or settings have changed since it was started.")
                 self._end_unless_taken()
             time.sleep(ORDER_POLL_SECONDS)
@@ -147,9 +147,9 @@ class SpareOperator(BaseOperator):
 
 def start(submit: SparkSubmit, hand_off: HandOff, properties: Path) -> DetachedProcess:
     """With the output in a file: the task that takes the spare reads on there."""
-    from switchyard.drivers.detached_process import DetachedProcess, start_kept
+    from switchyard.drivers.detached_process import DetachedProcess, start_detached
 
     arguments = ["--spare", str(hand_off.folder), "--kafka-properties", str(properties)]
     command = submit.make_command(NAME, APPLICATION, arguments)
-    started = start_kept(hand_off.folder, command, {**os.environ, **submit.environment})
+    started = start_detached(hand_off.folder, command, {**os.environ, **submit.environment})
     return DetachedProcess(hand_off.folder, started.pid)

@@ -24,22 +24,22 @@ def find_archive() -> Path | None:
 def is_current() -> bool:
     """Whether there is an archive of this Java, this Spark, these jars and this place."""
     try:
-        return bool(json.loads(_stamp().read_text()) == _describe_wanted()) and _archive().exists()
+        return bool(json.loads(_description().read_text()) == _describe_wanted()) and _archive().exists()
     except (OSError, ValueError):
         return False
 
 
 def put_in_place(made: Path) -> None:
-    _stamp().unlink(missing_ok=True)
+    _description().unlink(missing_ok=True)
     made.rename(_archive())
-    _stamp().write_text(json.dumps(_describe_wanted()))
+    _description().write_text(json.dumps(_describe_wanted()))
 
 
 def _archive() -> Path:
     return jars.cache_dir() / "driver.jsa"
 
 
-def _stamp() -> Path:
+def _description() -> Path:
     return jars.cache_dir() / "driver.json"
 
 

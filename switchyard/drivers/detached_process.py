@@ -26,7 +26,7 @@ exit $code
 """
 
 
-def start_kept(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_detached(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Starts a command in a session of its own. The command must name the folder, so that it is known again."""
     with (folder / OUTPUT).open("ab") as output:
         return subprocess.Popen(

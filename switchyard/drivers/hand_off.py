@@ -25,7 +25,7 @@ from switchyard.drivers.processes import boot_id
 from switchyard.drivers.spares import Offer, Order
 from switchyard.layout import Workspace
 
-_STAMP = TypeAdapter(dict[str, str])
+_FINGERPRINT = TypeAdapter(dict[str, str])
 
 
 def describe_place() -> str:
@@ -38,10 +38,10 @@ class HandOff:
     folder: Path
 
     @classmethod
-    def create(cls, workspace: Workspace, stamp: Mapping[str, str]) -> HandOff:
+    def create(cls, workspace: Workspace, fingerprint: Mapping[str, str]) -> HandOff:
         workspace.spares.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = cls(Path(tempfile.mkdtemp(prefix="spare-", dir=workspace.spares)))
-        made._write("stamp.json", _STAMP.dump_json(dict(stamp)))
+        made._write("fingerprint.json", _FINGERPRINT.dump_json(dict(fingerprint)))
         return made
 
     @property
@@ -67,8 +67,8 @@ class HandOff:
             return _age(self.pulse.stat().st_mtime)
         return 0.0
 
-    def read_stamp(self) -> dict[str, str]:
-        return _STAMP.validate_json((self.folder / "stamp.json").read_bytes())
+    def read_fingerprint(self) -> dict[str, str]:
+        return _FINGERPRINT.validate_json((self.folder / "fingerprint.json").read_bytes())
 
     def offer(self, offer: Offer) -> None:
         self._write("offer.json", offer.model_dump_json().encode())

@@ -27,7 +27,7 @@ def take_spare(workspace: Workspace, order: Order, wanted: Mapping[str, str], sa
             continue
         process = DetachedProcess(hand_off.folder, offer.session)
         if fitness is Fitness.OUTDATED:
-            parts = ", ".join(find_differences(offer.stamp, wanted))
+            parts = ", ".join(find_differences(offer.fingerprint, wanted))
             say(f"The spare driver was started with something else ({parts}); it is ended and replaced.")
         elif _is_accepted(hand_off, process, order):
             return process

@@ -28,7 +28,7 @@ class Offer(BaseModel, frozen=True):
     """Its process and its JVM are in a session of their own."""
     place: str
     """The machine it runs on: process ids of another one mean nothing here."""
-    stamp: dict[str, str]
+    fingerprint: dict[str, str]
     """What it was started with, part by part."""
 
 
@@ -41,9 +41,9 @@ class Order(BaseModel, frozen=True):
     """Whose driver it is: the task of this swap's run finds it by that."""
 
 
-def find_differences(stamp: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+def find_differences(fingerprint: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """The names of the parts that are not the same."""
-    return sorted(name for name in stamp.keys() | wanted.keys() if stamp.get(name) != wanted.get(name))
+    return sorted(name for name in fingerprint.keys() | wanted.keys() if fingerprint.get(name) != wanted.get(name))
 
 
 class Fitness(StrEnum):
@@ -56,7 +56,7 @@ def judge_offer(offer: Offer, place: str, wanted: Mapping[str, str]) -> Fitness:
     """A spare that is elsewhere is nobody's business here; one that is outdated is ended and replaced."""
     if offer.place != place:
         return Fitness.ELSEWHERE
-    return Fitness.OUTDATED if find_differences(offer.stamp, wanted) else Fitness.FIT
+    return Fitness.OUTDATED if find_differences(offer.fingerprint, wanted) else Fitness.FIT
 
 
 def may_warm_up(ledger: Ledger, status_row: StatusRow) -> bool:

@@ -57,9 +57,8 @@ def _prepare_and_wait(
         rehearse(spark, settings, hand_off.folder, kafka, hand_off.pulse.touch)
         _collect_garbage(spark)
         hand_off.pulse.touch()
-        hand_off.offer(
-            Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=hand_off.read_stamp())
-        )
+        fingerprint = hand_off.read_fingerprint()
+        hand_off.offer(Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), fingerprint=fingerprint))
         log.info("the spare driver is ready")
         return _poll_for_order(spark, hand_off, stop)
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pendulum
 import pytest
 
-from switchyard.drivers.detached_process import DetachedProcess, start_kept
+from switchyard.drivers.detached_process import DetachedProcess, start_detached
 from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.spares import Offer, Order
 from switchyard.kafka.client_settings import write_properties
@@ -90,7 +90,7 @@ def test_an_order_that_nobody_takes_leaves_nothing_behind(settings: Settings) ->
 
     assert give_early(settings, KAFKA, RUN) is False
     hand_off = HandOff.create(settings.workspace, {"code": "of yesterday"})
-    hand_off.offer(Offer(pid=NOBODY, session=NOBODY, place=describe_place(), stamp=hand_off.read_stamp()))
+    hand_off.offer(Offer(pid=NOBODY, session=NOBODY, place=describe_place(), fingerprint=hand_off.read_fingerprint()))
     assert give_early(settings, KAFKA, RUN) is False
     assert hand_off.is_claimed, "a spare that is outdated is ended, so that it is replaced"
     assert list(settings.workspace.secrets.glob("*")) == []
@@ -108,7 +108,7 @@ def test_the_task_of_a_generation_follows_a_driver_that_was_a_spare_to_its_end(
     assert hand_off.accept() is not None
     write_properties(settings.workspace.kafka_properties(7, 1), KAFKA)
     script = f": {hand_off.folder}; echo last words; {ending}"
-    started = start_kept(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
+    started = start_detached(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
     failure = stream._follow_spare(settings, 7, DetachedProcess(hand_off.folder, started.pid))
     started.wait()
     assert stream._driver.exit_code == code

@@ -52,7 +52,7 @@ def take(hand_off: HandOff, generation: int, told: Told) -> Steps:
 
 def wait(hand_off: HandOff, told: Told) -> Steps:
     yield
-    hand_off.offer(Offer(pid=2, session=2, place="here", stamp={}))
+    hand_off.offer(Offer(pid=2, session=2, place="here", fingerprint={}))
     while (order := hand_off.accept()) is None:
         yield
     told.accepted.append(order.generation)

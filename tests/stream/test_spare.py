@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from switchyard.drivers.detached_process import DetachedProcess, start_kept
+from switchyard.drivers.detached_process import DetachedProcess, start_detached
 from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
@@ -37,7 +37,7 @@ from tests.stream.driver import STOPPED, assert_clean, consumed
 from tests.topics import Topics
 from tests.waiting import eventually
 
-STAMP = {"settings": "as they are"}
+FINGERPRINT = {"settings": "as they are"}
 SPARKS_INFO = re.compile(r"^[\d/]+ [\d:]+ INFO ", re.M)
 
 
@@ -51,13 +51,13 @@ def warm_spare(settings: Settings, kafka: dict[str, str]) -> Iterator[tuple[Hand
     """A spare that has offered itself, looked after by this process."""
     properties = settings.workspace.kafka_properties(0, os.getpid())
     write_properties(properties, kafka)
-    hand_off = HandOff.create(settings.workspace, STAMP)
+    hand_off = HandOff.create(settings.workspace, FINGERPRINT)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"PYTHONPATH": str(PROJECT), "SWITCHYARD_ROOT": settings.root, "SWITCHYARD_MIN_DWELL_SECONDS": "0"}
     given = ["--kafka-properties", str(properties)]
     with hand_off.owned():
         command = submit_command(settings, "spare_driver.py", ["--spare", str(hand_off.folder), *given])
-        started = start_kept(hand_off.folder, command, environment)
+        started = start_detached(hand_off.folder, command, environment)
         process = DetachedProcess(hand_off.folder, started.pid)
         try:
             eventually(lambda: hand_off.read_offer() or process.poll() is not None)
@@ -87,10 +87,10 @@ def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_b
     with warm_spare(settings, topics.kafka) as (hand_off, process):
         assert [spare.is_ready for spare in list_spares(settings.workspace)] == [True]
         assert list_drivers(settings.workspace) == []
-        taken = take_spare(settings.workspace, order, STAMP, said.append)
+        taken = take_spare(settings.workspace, order, FINGERPRINT, said.append)
         assert taken is not None
         assert taken.folder == hand_off.folder
-        assert take_spare(settings.workspace, order, STAMP, said.append) is None
+        assert take_spare(settings.workspace, order, FINGERPRINT, said.append) is None
         eventually(lambda: (status := read_status(settings.layout)) and status.generation == 1, every_seconds=0.05)
         assert [driver.generation for driver in list_drivers(settings.workspace)] == [1]
         assert list_spares(settings.workspace) == []
@@ -112,7 +112,7 @@ def test_a_spare_becomes_the_driver_of_a_generation_and_a_frozen_one_is_passed_b
         offer = hand_off.read_offer()
         assert offer is not None
         os.kill(offer.pid, signal.SIGSTOP)
-        assert take_spare(settings.workspace, order, STAMP, said.append) is None
+        assert take_spare(settings.workspace, order, FINGERPRINT, said.append) is None
         assert eventually(process.poll) == -signal.SIGKILL
         assert (hand_off.folder / "withdrawn.json").exists()
     assert said == ["The spare driver did not answer; it is ended and replaced."]

@@ -23,7 +23,7 @@ def hand_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandOff:
     monkeypatch.setattr(spare, "PID_FILE_SECONDS", 0.05)
     made = HandOff.create(Workspace(tmp_path), {})
     made.pulse.write_text("2")
-    made.offer(Offer(pid=2, session=2, place="here", stamp={}))
+    made.offer(Offer(pid=2, session=2, place="here", fingerprint={}))
     return made
 
 

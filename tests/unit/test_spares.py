@@ -17,7 +17,7 @@ import pytest
 
 from switchyard.airflow.spare_orders import find_unowned
 from switchyard.drivers import processes
-from switchyard.drivers.detached_process import DetachedProcess, start_kept
+from switchyard.drivers.detached_process import DetachedProcess, start_detached
 from switchyard.drivers.fingerprint import fingerprint_driver
 from switchyard.drivers.hand_off import HandOff, describe_place
 from switchyard.drivers.running import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
@@ -43,7 +43,7 @@ from switchyard.swap.history import Ledger, StatusRow
 from switchyard.swap.log_messages import open_history
 from tests.waiting import eventually
 
-STAMP = {"code": "a", "settings": "b"}
+FINGERPRINT = {"code": "a", "settings": "b"}
 ORDER = Order(generation=7, kafkaProperties=Path("/kafka"), swapId="swap-7")
 
 # Offers itself, and works on its order by waiting for its end.
@@ -55,7 +55,7 @@ from switchyard.drivers.spares import Offer
 import os
 here = HandOff(Path(sys.argv[2]))
 here.pulse.write_text(str(os.getpid()))
-here.offer(Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), stamp=here.read_stamp()))
+here.offer(Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), fingerprint=here.read_fingerprint()))
 print("ready", flush=True)
 while here.accept() is None:
     time.sleep(0.01)
@@ -71,11 +71,11 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @contextmanager
 def stand_in(
-    workspace: Workspace, stamp: Mapping[str, str] = STAMP, code: str = STAND_IN
+    workspace: Workspace, fingerprint: Mapping[str, str] = FINGERPRINT, code: str = STAND_IN
 ) -> Iterator[tuple[HandOff, DetachedProcess]]:
-    hand_off = HandOff.create(workspace, stamp)
+    hand_off = HandOff.create(workspace, fingerprint)
     command = [sys.executable, "-c", code, "--spare", str(hand_off.folder)]
-    started = start_kept(hand_off.folder, command, os.environ | {"PYTHONPATH": os.getcwd()})
+    started = start_detached(hand_off.folder, command, os.environ | {"PYTHONPATH": os.getcwd()})
     process = DetachedProcess(hand_off.folder, started.pid)
     try:
         if code == STAND_IN:
@@ -87,12 +87,12 @@ def stand_in(
 
 
 def test_an_offer_is_judged_by_its_machine_and_by_what_it_was_started_with() -> None:
-    offer = Offer(pid=2, session=2, place="here", stamp=STAMP)
-    assert judge_offer(offer, "here", STAMP) is Fitness.FIT
+    offer = Offer(pid=2, session=2, place="here", fingerprint=FINGERPRINT)
+    assert judge_offer(offer, "here", FINGERPRINT) is Fitness.FIT
     assert judge_offer(offer, "there", {}) is Fitness.ELSEWHERE
-    for other in ({}, {**STAMP, "code": "c"}, {**STAMP, "jars": "d"}):
+    for other in ({}, {**FINGERPRINT, "code": "c"}, {**FINGERPRINT, "jars": "d"}):
         assert judge_offer(offer, "here", other) is Fitness.OUTDATED
-    assert find_differences(STAMP, {"code": "c", "settings": "b", "jars": "d"}) == ["code", "jars"]
+    assert find_differences(FINGERPRINT, {"code": "c", "settings": "b", "jars": "d"}) == ["code", "jars"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_taken_spare_is_followed_from_its_order_on_and_counts_as_the_generatio
         assert eventually(process.read_lines) == ["ready"]
         assert [(spare.name, spare.is_ready) for spare in list_spares(workspace)] == [(hand_off.folder.name, True)]
         assert not has_taken(workspace, "swap-7")
-        assert take_spare(workspace, ORDER, STAMP, said.append) is not None
+        assert take_spare(workspace, ORDER, FINGERPRINT, said.append) is not None
         assert has_taken(workspace, "swap-7")
         assert adopt_taken(workspace, "swap-8") is None
         taken = adopt_taken(workspace, "swap-7")
@@ -134,7 +134,7 @@ def test_a_taken_spare_is_followed_from_its_order_on_and_counts_as_the_generatio
         assert [(driver.session, driver.generation) for driver in list_drivers(workspace)] == [(process.pid, 7)]
         assert list_drivers(workspace)[0].age < timedelta(seconds=30)
         assert list_spares(workspace) == []
-        assert take_spare(workspace, ORDER, STAMP, said.append) is None
+        assert take_spare(workspace, ORDER, FINGERPRINT, said.append) is None
         assert end_spares(workspace) == []
         os.killpg(process.pid, signal.SIGKILL)
         assert eventually(taken.poll) == -signal.SIGKILL
@@ -154,7 +154,7 @@ def test_a_driver_that_nobody_has_adopted_gets_its_run(tmp_path: Path) -> None:
     transitions.request(history, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
     with stand_in(settings.workspace) as (hand_off, _):
         assert find_unowned(settings) is None
-        assert take_spare(settings.workspace, ORDER, STAMP, pytest.fail) is not None
+        assert take_spare(settings.workspace, ORDER, FINGERPRINT, pytest.fail) is not None
         run = find_unowned(settings)
         assert run is not None
         assert (run.run_id, run.conf["swap_id"]) == ("generation-7", "swap-7")
@@ -165,21 +165,21 @@ def test_a_driver_that_nobody_has_adopted_gets_its_run(tmp_path: Path) -> None:
 def test_a_spare_that_is_outdated_frozen_or_dead_is_passed_by_within_seconds(workspace: Workspace) -> None:
     said: list[str] = []
     with stand_in(workspace) as (_, outdated):
-        assert take_spare(workspace, ORDER, {**STAMP, "code": "c"}, said.append) is None
+        assert take_spare(workspace, ORDER, {**FINGERPRINT, "code": "c"}, said.append) is None
         assert eventually(outdated.poll) == -signal.SIGKILL
     with stand_in(workspace) as (hand_off, frozen):
         offer = hand_off.read_offer()
         assert offer is not None
         os.kill(offer.pid, signal.SIGSTOP)
         began = time.monotonic()
-        assert take_spare(workspace, ORDER, STAMP, said.append) is None
+        assert take_spare(workspace, ORDER, FINGERPRINT, said.append) is None
         assert time.monotonic() - began < 5
         assert eventually(frozen.poll) == -signal.SIGKILL
         assert hand_off.accept() is None, "an order that was withdrawn must never be carried out"
     with stand_in(workspace) as (_, dead):
         os.killpg(dead.pid, signal.SIGKILL)
         eventually(dead.poll)
-        assert take_spare(workspace, ORDER, STAMP, said.append) is None
+        assert take_spare(workspace, ORDER, FINGERPRINT, said.append) is None
     assert said == [
         "The spare driver was started with something else (code); it is ended and replaced.",
         "The spare driver did not answer; it is ended and replaced.",
@@ -191,9 +191,9 @@ def test_a_spare_that_is_outdated_frozen_or_dead_is_passed_by_within_seconds(wor
 def test_an_offer_that_names_no_session_of_its_own_is_none(workspace: Workspace, session: int) -> None:
     """Session 0 would be every process that belongs to the system."""
     with pytest.raises(ValueError, match="greater than 1"):
-        Offer(pid=2, session=session, place="here", stamp={})
-    hand_off = HandOff.create(workspace, STAMP)
-    good = Offer(pid=2, session=2, place=describe_place(), stamp=STAMP).model_dump_json()
+        Offer(pid=2, session=session, place="here", fingerprint={})
+    hand_off = HandOff.create(workspace, FINGERPRINT)
+    good = Offer(pid=2, session=2, place=describe_place(), fingerprint=FINGERPRINT).model_dump_json()
     (hand_off.folder / "offer.json").write_text(good.replace('"session":2', f'"session":{session}'))
     assert hand_off.read_offer() is None
 
@@ -206,9 +206,9 @@ def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspac
     hand_off = HandOff.create(workspace, {"code": "old"})
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     try:
-        offer = Offer(pid=bystander.pid, session=bystander.pid, place=describe_place(), stamp={"code": "old"})
+        offer = Offer(pid=bystander.pid, session=bystander.pid, place=describe_place(), fingerprint={"code": "old"})
         hand_off.offer(offer)
-        assert take_spare(workspace, ORDER, STAMP, lambda text: None) is None
+        assert take_spare(workspace, ORDER, FINGERPRINT, lambda text: None) is None
         assert hand_off.is_claimed
         assert bystander.poll() is None
     finally:
@@ -217,15 +217,15 @@ def test_a_session_that_is_not_the_spares_own_is_never_ended(workspace: Workspac
 
 
 def test_a_spare_of_another_machine_is_left_alone(workspace: Workspace) -> None:
-    hand_off = HandOff.create(workspace, STAMP)
-    hand_off.offer(Offer(pid=os.getpid(), session=os.getpid(), place="elsewhere", stamp=STAMP))
-    assert take_spare(workspace, ORDER, STAMP, pytest.fail) is None
+    hand_off = HandOff.create(workspace, FINGERPRINT)
+    hand_off.offer(Offer(pid=os.getpid(), session=os.getpid(), place="elsewhere", fingerprint=FINGERPRINT))
+    assert take_spare(workspace, ORDER, FINGERPRINT, pytest.fail) is None
     assert end_spares(workspace) == []
     assert hand_off.read_offer() is not None
 
 
 def test_a_spare_knows_whether_somebody_looks_after_it(workspace: Workspace) -> None:
-    hand_off = HandOff.create(workspace, STAMP)
+    hand_off = HandOff.create(workspace, FINGERPRINT)
     assert hand_off.is_left()
     code = f"""
 import time
@@ -256,7 +256,7 @@ def test_down_ends_spares_with_everything_that_belongs_to_them(workspace: Worksp
 @pytest.mark.parametrize(("command", "code"), [("exit 75", 75), ("kill -9 $$", 137), ("true", 0)])
 def test_the_exit_code_of_a_kept_process_outlives_its_parent(workspace: Workspace, command: str, code: int) -> None:
     hand_off = HandOff.create(workspace, {})
-    started = start_kept(hand_off.folder, ["/bin/sh", "-c", f"echo last words; {command}"], os.environ)
+    started = start_detached(hand_off.folder, ["/bin/sh", "-c", f"echo last words; {command}"], os.environ)
     process = DetachedProcess(hand_off.folder, started.pid)
     eventually(lambda: process.poll() is not None)
     assert (process.returncode, started.wait(), process.read_lines()[0]) == (code, code, "last words")
@@ -265,7 +265,7 @@ def test_the_exit_code_of_a_kept_process_outlives_its_parent(workspace: Workspac
 def test_a_polite_end_reaches_the_process_inside(workspace: Workspace) -> None:
     hand_off = HandOff.create(workspace, {})
     script = f"trap 'echo asked; exit 3' TERM; echo there; : {hand_off.folder}; while true; do sleep 0.05; done"
-    started = start_kept(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
+    started = start_detached(hand_off.folder, ["/bin/sh", "-c", script], os.environ)
     process = DetachedProcess(hand_off.folder, started.pid)
     assert eventually(process.read_lines) == ["there"]
     os.kill(started.pid, signal.SIGTERM)
@@ -295,18 +295,18 @@ def test_the_stamp_names_what_has_changed(tmp_path: Path) -> None:
     conf = {"spark.driver.extraClassPath": f"{jar}:/not/there.jar", "spark.x": "1"}
     settings = Settings(root=str(tmp_path))
 
-    def stamp(settings: Settings = settings, master: str = "local[2]", token_url: str = "") -> dict[str, str]:
+    def fingerprint(settings: Settings = settings, master: str = "local[2]", token_url: str = "") -> dict[str, str]:
         return fingerprint_driver(settings, master, conf, token_url, project=tmp_path / "project")
 
-    first = stamp()
-    assert find_differences(first, stamp()) == []
-    assert find_differences(first, stamp(settings.model_copy(update={"trigger_seconds": 2.0}))) == ["settings"]
-    assert find_differences(first, stamp(master="local[4]")) == ["Spark settings"]
-    assert find_differences(first, stamp(token_url="https://id.example.org")) == ["token address"]
+    first = fingerprint()
+    assert find_differences(first, fingerprint()) == []
+    assert find_differences(first, fingerprint(settings.model_copy(update={"trigger_seconds": 2.0}))) == ["settings"]
+    assert find_differences(first, fingerprint(master="local[4]")) == ["Spark settings"]
+    assert find_differences(first, fingerprint(token_url="https://id.example.org")) == ["token address"]
     jar.write_text("another text")
-    assert find_differences(first, stamp()) == ["jars"]
+    assert find_differences(first, fingerprint()) == ["jars"]
     (code.parent / "b.py").write_text("")
-    assert find_differences(first, stamp()) == ["code", "jars"]
+    assert find_differences(first, fingerprint()) == ["code", "jars"]
 
 
 def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Workspace) -> None:
