@@ -1,15 +1,13 @@
-"""A small client of Airflow's REST API: health, trigger, state, clear. Standard library only."""
+"""A small client of Airflow's REST API: health, trigger, state, clear."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
+
+import httpx
 
 from switchyard.deadline import Deadline
 from switchyard.errors import SwitchyardError
@@ -24,8 +22,6 @@ TOKEN_SECONDS = 600.0
 PATIENCE_SECONDS = 40.0
 REPEAT_SECONDS = 1.0
 NO_ANSWER = 0
-# A proxy of the environment must not come between two processes of this machine.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ApiError(SwitchyardError):
@@ -41,7 +37,10 @@ class ApiError(SwitchyardError):
 
 class AirflowApi:
     def __init__(self, url: str, user: str, read_secret: Callable[[], str]) -> None:
-        self._url = url.rstrip("/")
+        # A proxy of the environment must not come between two processes of this machine, and a connection is not kept,
+        # because the server may be restarted between two calls.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.Client(base_url=url, trust_env=False, follow_redirects=True, limits=limits)
         self._user = user
         self._read_secret = read_secret
         self._token = ""
@@ -51,13 +50,16 @@ class AirflowApi:
     def of(cls, settings: Settings) -> AirflowApi:
         return cls(airflow_url(settings), USER, lambda: read_password(settings.workspace))
 
+    def read_health(self) -> dict[str, Any]:
+        return dict(self._send("GET", "/api/v2/monitor/health", None, {}, HEALTH_SECONDS))
+
     def healthy_parts(self) -> set[str]:
         """Names of the parts that report healthy; empty while the server does not answer."""
         try:
-            answer = self._send("GET", "/api/v2/monitor/health", None, {}, HEALTH_SECONDS)
+            health = self.read_health()
         except (SwitchyardError, ValueError):
             return set()
-        return {name for name, part in answer.items() if (part or {}).get("status") == "healthy"}
+        return {name for name, part in health.items() if (part or {}).get("status") == "healthy"}
 
     def is_dag_known(self, dag_id: str) -> bool:
         return self._call("GET", f"/dags/{quote(dag_id)}", missing_ok=True) is not None
@@ -121,19 +123,13 @@ class AirflowApi:
     def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_seconds: float | None = None
     ) -> Any:
-        request = urllib.request.Request(
-            self._url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", **headers},
-        )
         try:
-            with _OPENER.open(request, timeout=timeout_seconds or TIMEOUT_SECONDS) as answer:
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            with error:
-                detail = error.read(500).decode(errors="replace")
-            raise ApiError(error.code, f"Airflow answered {error.code} to {method} {path}: {detail}") from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise ApiError(NO_ANSWER, f"Airflow does not answer at {self._url}: {reason}") from None
+            answer = self._http.request(
+                method, path, json=body, headers=headers, timeout=timeout_seconds or TIMEOUT_SECONDS
+            )
+        except httpx.HTTPError as error:
+            raise ApiError(NO_ANSWER, f"Airflow does not answer at {self._http.base_url}: {error}") from None
+        if answer.is_error:
+            status, detail = answer.status_code, answer.text[:500]
+            raise ApiError(status, f"Airflow answered {status} to {method} {path}: {detail}")
+        return answer.json() if answer.content else None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -31,6 +28,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
+from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.local.unforeseen import explain_unforeseen
 from switchyard.object_store import is_on_object_store
@@ -210,12 +208,13 @@ def _answers(address: str) -> bool:
 def _airflow(settings: Settings) -> Iterator[Finding]:
     url = airflow_url(settings)
     try:
-        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=5) as answer:
-            yield Finding("airflow", True, f"{url} answers {answer.status}")
-            yield from judge_airflow(json.load(answer))
-    except (urllib.error.URLError, TimeoutError, ValueError):
+        health = AirflowApi.of(settings).read_health()
+    except (SwitchyardError, ValueError):
         remedy = "read api-server.log in the process logs below the root, then `switchyard down` and `up`"
         yield Finding("airflow", False, f"Airflow does not answer at {url}", remedy)
+        return
+    yield Finding("airflow", True, f"{url} answers")
+    yield from judge_airflow(health)
 
 
 def judge_airflow(health: Mapping[str, Any]) -> Iterator[Finding]:
