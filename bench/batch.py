@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bench.stage import fill_topics, running_broker, start_spark
-from switchyard.joins import JOINED_COLUMNS, USER_KEY
+from switchyard.joins import JOINED_COLUMNS
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import PROJECT
 from switchyard.policies import Target
+from switchyard.records import LEFT
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_generation
 from switchyard.stream.query import generation_rows
@@ -64,9 +65,9 @@ class SparkDeltaSink:
         users, pairs = (batch.where(F.col("kind") == kind).select(*JOINED_COLUMNS) for kind in ("user", "pair"))
         self._append("users", users)
         self._append("accounts", batch.where("kind = 'account'").select(*JOINED_COLUMNS))
-        unmatched = users.join(pairs.select(*USER_KEY), USER_KEY, "left_anti").select(*JOINED_COLUMNS)
+        unmatched = users.join(pairs.select(*LEFT.place), LEFT.place, "left_anti").select(*JOINED_COLUMNS)
         self._append("joined", pairs.union(unmatched))
-        old = pairs.join(users.select(*USER_KEY), USER_KEY, "left_anti").select(*USER_KEY).distinct()
+        old = pairs.join(users.select(*LEFT.place), LEFT.place, "left_anti").select(*LEFT.place).distinct()
         table = DeltaTable.forPath(batch.sparkSession, f"{self.folder}/joined")
         matches = "t.accountOffset is null and t.userPartition = s.userPartition and t.userOffset = s.userOffset"
         table.alias("t").merge(old.alias("s"), matches).whenMatchedDelete().execute()

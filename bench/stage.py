@@ -21,6 +21,7 @@ from switchyard.kafka.demo import draw_records
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
+from switchyard.records import LEFT
 from switchyard.settings import Settings
 from switchyard.stream.session import session_conf
 
@@ -75,7 +76,7 @@ class Filler:
 
     def _draw_bodies(self, is_user: bool) -> list[str]:
         """All of an event but its userId. Drawn once: to draw and to encode each event is slower than the broker."""
-        drawn = (record.fields for record in draw_records(self._draw) if record.is_user is is_user)
+        drawn = (record.fields for record in draw_records(self._draw) if (record.side == LEFT) is is_user)
         fields = ({name: value for name, value in one.items() if name != "userId"} for one in islice(drawn, BODIES))
         return [json.dumps(one)[1:] for one in fields]
 

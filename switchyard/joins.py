@@ -13,22 +13,9 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-JOINED_COLUMNS = (
-    "userId",
-    "name",
-    "email",
-    "age",
-    "accountType",
-    "balance",
-    "userTs",
-    "userPartition",
-    "userOffset",
-    "accountTs",
-    "accountPartition",
-    "accountOffset",
-)
-USER_KEY = ["userPartition", "userOffset"]
-ACCOUNT_KEY = ["accountPartition", "accountOffset"]
+from switchyard.records import JOINED, KEY, LEFT, RIGHT, Side
+
+JOINED_COLUMNS = tuple(JOINED)
 
 Join = Callable[[DataFrame, DataFrame, timedelta | None], DataFrame]
 
@@ -101,7 +88,7 @@ def natural(users: DataFrame, accounts: DataFrame, within: timedelta | None = No
     | a      | Anne | 1          | late        | 0             |
     | b      | Bob  | 2          | -           | -             |
     """
-    return _keep_latest(_join(users, accounts, within, "left"), USER_KEY, "account")
+    return _keep_latest(_join(users, accounts, within, "left"), of=LEFT)
 
 
 def asof(users: DataFrame, accounts: DataFrame, within: timedelta | None = None) -> DataFrame:
@@ -126,44 +113,41 @@ def asof(users: DataFrame, accounts: DataFrame, within: timedelta | None = None)
     | a      | Anne | 1          | second      | 1             |
     | b      | -    | -          | alone       | 2             |
     """
-    u, a = _named_users(users), _named_accounts(accounts)
-    matches = [u["userId"] == a["accountUserId"], u["userTs"] <= a["accountTs"], *_bound(u, a, within)]
-    rows = u.join(a, matches, "right").withColumn("userId", F.col("accountUserId"))
-    return _keep_latest(rows.select(*JOINED_COLUMNS), ACCOUNT_KEY, "user")
+    named, matches = _named(users, accounts, within)
+    rows = named[0].join(named[1], [*matches, F.col(LEFT.ts) <= F.col(RIGHT.ts)], "right")
+    return _keep_latest(rows.withColumn(KEY, F.col(RIGHT.own_key)).select(*JOINED_COLUMNS), of=RIGHT)
 
 
 JOINS: dict[str, Join] = {"left": left, "inner": inner, "natural": natural, "asof": asof}
 
 
 def _join(users: DataFrame, accounts: DataFrame, within: timedelta | None, how: str) -> DataFrame:
-    u, a = _named_users(users), _named_accounts(accounts)
-    matches = [u["userId"] == a["accountUserId"], *_bound(u, a, within)]
-    return u.join(a, matches, how).select(*JOINED_COLUMNS)
+    named, matches = _named(users, accounts, within)
+    return named[0].join(named[1], matches, how).select(*JOINED_COLUMNS)
 
 
-def _bound(users: DataFrame, accounts: DataFrame, within: timedelta | None) -> list[Column]:
-    return [] if within is None else [is_within(users["userTs"], accounts["accountTs"], within)]
+def _named(
+    users: DataFrame, accounts: DataFrame, within: timedelta | None
+) -> tuple[tuple[DataFrame, DataFrame], list[Column]]:
+    """Both sides with the columns of `joined`, and the conditions under which two events meet."""
+    left = users.select(*LEFT.columns, *_positions(LEFT))
+    right = accounts.select(F.col(RIGHT.key).alias(RIGHT.own_key), *RIGHT.values, *_positions(RIGHT))
+    matches = [F.col(LEFT.key) == F.col(RIGHT.own_key)]
+    return (left, right), matches if within is None else [*matches, is_within(within)]
 
 
-def is_within(user_ts: Column, account_ts: Column, within: timedelta) -> Column:
+def is_within(within: timedelta) -> Column:
     """Whether two events are close enough to meet while the state of both is kept."""
-    span = F.lit(within)
-    return (user_ts >= account_ts - span) & (user_ts <= account_ts + span)
+    span, left, right = F.lit(within), F.col(LEFT.ts), F.col(RIGHT.ts)
+    return (left >= right - span) & (left <= right + span)
 
 
-def _named_users(users: DataFrame) -> DataFrame:
-    return users.select("userId", "name", "email", "age", *_positions("user"))
+def _positions(side: Side) -> list[Column]:
+    return [F.col(own).alias(name) for own, name in side.position.items()]
 
 
-def _named_accounts(accounts: DataFrame) -> DataFrame:
-    return accounts.select(F.col("userId").alias("accountUserId"), "accountType", "balance", *_positions("account"))
-
-
-def _positions(side: str) -> list[Column]:
-    return [F.col(name).alias(f"{side}{name.capitalize()}") for name in ("ts", "partition", "offset")]
-
-
-def _keep_latest(rows: DataFrame, key: list[str], side: str) -> DataFrame:
-    latest = [F.col(f"{side}{name}").desc_nulls_last() for name in ("Ts", "Partition", "Offset")]
-    place = F.row_number().over(Window.partitionBy(*key).orderBy(*latest))
-    return rows.withColumn("place", place).where("place = 1").drop("place")
+def _keep_latest(rows: DataFrame, of: Side) -> DataFrame:
+    """Of each event of a side the row with the latest event of the other side."""
+    latest = [F.col(name).desc_nulls_last() for name in of.other.position.values()]
+    number = F.row_number().over(Window.partitionBy(*of.place).orderBy(*latest))
+    return rows.withColumn("number", number).where("number = 1").drop("number")

@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from switchyard.records import JOIN_RULES, SIDES
+
 PROJECT = Path(__file__).resolve().parent.parent
 """The checkout: dags, jobs and plugins lie beside the package."""
 
-BIG_TABLES = ("users", "accounts", "joined", "rejects")
+BIG_TABLES = (*(side.plural for side in SIDES), "joined", "rejects")
 SMALL_TABLES = ("status", "swap_history", "logs", "control_raw", "progress", "audits", "incidents", "forgotten")
-JOIN_TYPES = ("left", "inner", "natural", "asof")
+JOIN_TYPES = tuple(JOIN_RULES)
 
 KAFKA_CONNECTION, CONTROL_CONNECTION = "kafka_default", "kafka_control"
 """Airflow's connections for the data and, if it is on another cluster, for the control topic."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from switchyard.offsets import Offsets
 from switchyard.policies import Target
+from switchyard.records import LEFT, Side
 
 
 class GenerationSpec(BaseModel, frozen=True):
@@ -32,6 +33,9 @@ class GenerationSpec(BaseModel, frozen=True):
     @property
     def is_snapshot(self) -> bool:
         return self.end is not None
+
+    def topic_of(self, side: Side) -> str:
+        return self.usersTopic if side == LEFT else self.accountsTopic
 
     @property
     def target(self) -> Target:

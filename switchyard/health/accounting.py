@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from switchyard.health.gaps import Stored, find_gaps, find_unsettled, take_first
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.probe import probe_gaps
+from switchyard.layout import BIG_TABLES
 from switchyard.offsets import Gap, count_records
 from switchyard.settings import Settings
 from switchyard.swap.generations import load_spec
@@ -47,7 +48,7 @@ def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> Account
     if spec is None or progress is None:
         return AccountingResult(True, "no generation is active, so there is nothing to account for")
     ends = read_chain(layout, spec.generation, progress.batchId).end or spec.startOffsets
-    tables = [store.open_version(layout, name, progress.version_of(name)) for name in ("users", "accounts", "rejects")]
+    tables = [store.open_version(layout, name, progress.version_of(name)) for name in BIG_TABLES if name != "joined"]
     gaps = find_gaps(spec.startOffsets, ends, lambda spans: _scan_places(tables, spec.generation, spans))
     return _judge(kafka, gaps, f"the {count_records(spec.startOffsets, ends)} offsets of generation {spec.generation}")
 

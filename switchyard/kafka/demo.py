@@ -20,6 +20,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import for_producers
 from switchyard.kafka.clients import ErrorListener, open_client
 from switchyard.kafka.topics import TopicReader, base_properties
+from switchyard.records import LEFT, RIGHT, Side
 
 RATE = 20.0
 """Records a second, both topics together, unless the caller asks for another rate."""
@@ -62,7 +63,7 @@ Tell = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class DemoRecord:
-    is_user: bool
+    side: Side
     fields: dict[str, object]
 
 
@@ -88,9 +89,9 @@ def draw_life(number: int, draw: random.Random) -> Iterator[DemoRecord]:
     first, last, age = draw.choice(FIRST_NAMES), draw.choice(LAST_NAMES), draw.randint(18, 90)
     for kind in draw.choice(LIVES):
         if kind == "A":
-            yield DemoRecord(False, draw_account(number, draw))
+            yield DemoRecord(RIGHT, draw_account(number, draw))
             continue
-        yield DemoRecord(True, describe_user(number, first, last, age))
+        yield DemoRecord(LEFT, describe_user(number, first, last, age))
         if draw.random() < 0.5:
             last = draw.choice(LAST_NAMES)
         else:
@@ -99,12 +100,17 @@ def draw_life(number: int, draw: random.Random) -> Iterator[DemoRecord]:
 
 def describe_user(number: int, first: str, last: str, age: int) -> dict[str, object]:
     email = f"{first}.{last}.{number}@example.org".lower()
-    return {"userId": f"user-{number}", "name": f"{first} {last}", "email": email, "age": age}
+    return describe(LEFT, number, f"{first} {last}", email, age)
 
 
 def draw_account(number: int, draw: random.Random) -> dict[str, object]:
     balance = round(draw.lognormvariate(7, 1.5), 2)
-    return {"userId": f"user-{number}", "accountType": draw.choice(ACCOUNT_TYPES), "balance": balance}
+    return describe(RIGHT, number, draw.choice(ACCOUNT_TYPES), balance)
+
+
+def describe(side: Side, number: int, *values: object) -> dict[str, object]:
+    """A person's record: the key, and the values in the order of the fields."""
+    return {side.key: f"user-{number}", **dict(zip(side.values, values, strict=True))}
 
 
 class DemoProducer:
@@ -118,7 +124,7 @@ class DemoProducer:
     def __init__(self, properties: Mapping[str, str], users_topic: str, accounts_topic: str, seed: int | None) -> None:
         first = count_records(properties, [users_topic, accounts_topic]) if seed is None else 0
         self._records = draw_records(random.Random(seed), first)
-        self._topics = {True: users_topic, False: accounts_topic}
+        self._topics = {LEFT: users_topic, RIGHT: accounts_topic}
         self._listener = ErrorListener(properties)
         settings = for_producers(base_properties(properties)) | {"linger.ms": "20"}
         self._producer = open_client(Producer, settings, self._listener)
@@ -128,7 +134,7 @@ class DemoProducer:
     def send(self, records: int) -> None:
         """Hands the next records to the client, which holds a bounded number that the broker has not taken yet."""
         for record in islice(self._records, records):
-            self._send(self._topics[record.is_user], json.dumps(record.fields).encode())
+            self._send(self._topics[record.side], json.dumps(record.fields).encode())
         self.sent += records
         self._producer.poll(0)
         self._listener.raise_access_error()

@@ -9,28 +9,28 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import InputError
-from switchyard.joins import JOINED_COLUMNS, JOINS
-from switchyard.layout import Layout
+from switchyard.joins import JOINS
+from switchyard.layout import BIG_TABLES, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import count_records
+from switchyard.records import JOINED, PLACE, PLACES, SIDES
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap.generations import load_spec
 from switchyard.tables import store
 from switchyard.tables.batch_totals import Chain, read_chain
 from switchyard.tables.progress import Progress, newest_progress
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 from switchyard.tables.status import read_status
 
 MOST_SAMPLES = 5
-POSITIONS = ("userPartition", "userOffset", "accountPartition", "accountOffset")
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ def audit_generation(
     spec: GenerationSpec,
     progress: Progress,
 ) -> Audit:
-    tables = {name: read_at(spark, layout, name, progress) for name in ("users", "accounts", "joined", "rejects")}
-    expected = JOINS[spec.joinType](tables["users"], tables["accounts"], spec.stateRetention)
+    tables = {name: read_at(spark, layout, name, progress) for name in BIG_TABLES}
+    left, right = (tables[side.plural] for side in SIDES)
+    expected = JOINS[spec.joinType](left, right, spec.stateRetention)
     compared, missing, extra, samples = compare_rows(expected, tables["joined"])
-    stored = {name: tables[name] for name in ("users", "accounts", "rejects")}
+    stored = [tables[name] for name in BIG_TABLES if name != "joined"]
     unaccounted, holes = _account(spec, stored, read_chain(layout, spec.generation, progress.batchId))
     return Audit(
         generation=spec.generation,
@@ -114,17 +115,17 @@ def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) 
 
 def read_paths(spark: SparkSession, name: str, paths: list[str]) -> DataFrame:
     """The rows of some files of a big table."""
-    schema = from_arrow_schema(pa.schema([field for field in SCHEMAS[name] if field.name != "generation"]))
+    schema = from_arrow_schema(FILE_SCHEMAS[name])
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
 
 def compare_rows(
     expected: DataFrame,
     actual: DataFrame,
-    columns: Sequence[str] = JOINED_COLUMNS,
-    positions: Sequence[str] = POSITIONS,
+    columns: Sequence[str] = tuple(JOINED),
+    places: Sequence[str] = PLACES,
 ) -> tuple[int, int, int, list[dict[str, object]]]:
-    """Rows looked at, missing, extra, and positions of the first that differ, as multisets."""
+    """Rows looked at, missing, extra, and the places of the first that differ, as multisets."""
     signed = expected.select(*columns, F.lit(1).alias("surplus")).union(
         actual.select(*columns, F.lit(-1).alias("surplus"))
     )
@@ -138,15 +139,14 @@ def compare_rows(
     kind = F.when(surplus > 0, "missing").otherwise("extra").alias("kind")
     # Computed again where there is a difference: to keep all rows, in case there is, costs more than to compare them.
     differing = (
-        counted.where(surplus != 0).select(kind, *positions).limit(MOST_SAMPLES).collect() if missing or extra else []
+        counted.where(surplus != 0).select(kind, *places).limit(MOST_SAMPLES).collect() if missing or extra else []
     )
     return compared or 0, missing or 0, extra or 0, [row.asDict() for row in differing]
 
 
-def _account(spec: GenerationSpec, stored: dict[str, DataFrame], seen: Chain) -> tuple[int, int]:
-    positions = [frame.select("topic", "partition", "offset") for frame in stored.values()]
-    every = positions[0].union(positions[1]).union(positions[2])
-    count, distinct = every.agg(F.count("*"), F.countDistinct("topic", "partition", "offset")).collect()[0]
+def _account(spec: GenerationSpec, stored: Sequence[DataFrame], seen: Chain) -> tuple[int, int]:
+    every = reduce(DataFrame.union, [frame.select("topic", *PLACE) for frame in stored])
+    count, distinct = every.agg(F.count("*"), F.countDistinct("topic", *PLACE)).collect()[0]
     breaks = seen.breaks + (seen.start is not None and seen.start != spec.startOffsets)
     unaccounted = abs(seen.inputRows - seen.tombstones - count) + (count - distinct) + breaks
     spanned = 0 if seen.end is None else count_records(spec.startOffsets, seen.end)

@@ -20,15 +20,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard.errors import FencedError, InputError, SwitchyardError
-from switchyard.joins import JOINED_COLUMNS, JOINS
+from switchyard.joins import JOINS
 from switchyard.kafka.client_settings import to_java
 from switchyard.kafka.topics import TopicReader
 from switchyard.offsets import count_records, to_json
+from switchyard.records import SIDES, Side
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import read_paths
 from switchyard.stream.bulk import overwrite_folder, write_files
-from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
+from switchyard.stream.decode import decode
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
 from switchyard.stream.job_progress import JobProgress
@@ -44,16 +45,13 @@ from switchyard.tables import files
 from switchyard.tables.folders import Folder
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, report
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 
 BATCH_ID = 0
 """A snapshot is one batch."""
 RECORDS_A_TASK = 250_000
-FIELDS = {"users": USER_FIELDS, "accounts": ACCOUNT_FIELDS}
-CARRIERS = {"users": "name", "accounts": "accountType"}
-"""The text column in which a rejected record carries its reason, see `carry`."""
 STOPPED_EXIT_CODE = 143
 
 
@@ -127,7 +125,7 @@ class _SnapshotJob:
         if not batches(self.settings.layout, self.spec.generation):
             self._check_held()
         self.spark = self._tune(self.start_spark())
-        self.meter = JobProgress(self.spark, self._tell)
+        self.job_progress = JobProgress(self.spark, self._tell)
         progress = next(iter(batches(self.settings.layout, self.spec.generation)), None)
         if progress is None:
             try:
@@ -159,7 +157,7 @@ class _SnapshotJob:
 
     def _write(self) -> Progress:
         began = time.monotonic()
-        staged = {name: self._stage(name, partial(self._write_topic, name)) for name in FIELDS}
+        staged = {side.plural: self._stage(side.plural, partial(self._write_topic, side)) for side in SIDES}
         staged["rejects"] = self._stage("rejects", lambda: self._write_rejects(staged))
         staged["joined"] = self._stage("joined", lambda: self._write_joined(staged))
         for name, table in staged.items():
@@ -167,9 +165,9 @@ class _SnapshotJob:
         # Kafka still has what was forgotten here. Nobody reads these rows before they are reported.
         self.sink.forget()
         progress = self._report(staged, time.monotonic() - began)
-        for name in FIELDS:
-            for path in staged[name].rejects:
-                self.sink.writers[name].folder.delete_file(path)
+        for side in SIDES:
+            for path in staged[side.plural].rejects:
+                self.sink.writers[side.plural].folder.delete_file(path)
         return progress
 
     def _stage(self, name: str, write: Callable[[], Staged]) -> Staged:
@@ -191,38 +189,33 @@ class _SnapshotJob:
         if retirement_rules.must_stop(self.history.ledger(), self.request):
             raise FencedError(f"the backfill of generation {self.spec.generation} was given up")
 
-    def _write_topic(self, name: str) -> Staged:
-        spec, topic = self.spec, {"users": self.spec.usersTopic, "accounts": self.spec.accountsTopic}[name]
+    def _write_topic(self, side: Side) -> Staged:
+        spec, topic = self.spec, self.spec.topic_of(side)
         records = count_records({topic: spec.startOffsets[topic]}, {topic: spec.readyOffsets[topic]})
         if not records:
             return Staged()
-        with self.meter.phase(f"reading {topic}", records):
+        with self.job_progress.phase(f"reading {topic}", records):
             tasks = -(-records // RECORDS_A_TASK)
             events = decode(
                 read_range(self.spark, topic, to_java(self.kafka), spec.startOffsets, spec.readyOffsets, tasks),
-                FIELDS[name],
+                side,
             )
-            folder = self.sink.writers[name].folder
+            folder = self.sink.writers[side.plural].folder
             place = f"{files.generation_folder(spec.generation)}/backfill-{self.attempt}"
-            overwrite_folder(folder, place, carry(events, name, topic), by="kind")
+            overwrite_folder(folder, place, carry(events, side, topic), by="kind")
         kinds = {kind: folder.list_parquet(f"{place}/kind={kind}") for kind in ("valid", "reject", "tombstone")}
-        counts = {kind: self._count(name, paths) for kind, paths in kinds.items()}
+        counts = {kind: self._count(side.plural, paths) for kind, paths in kinds.items()}
         for path in kinds["tombstone"]:
             folder.delete_file(path)
         return Staged(kinds["valid"], counts["valid"], kinds["reject"], counts["reject"], counts["tombstone"])
 
     def _write_rejects(self, staged: Mapping[str, Staged]) -> Staged:
         parts = [
-            self._read(name, staged[name].rejects).select(
-                "topic",
-                "partition",
-                "offset",
-                "ts",
-                F.col("userId").alias("value"),
-                F.col(CARRIERS[name]).alias("reason"),
-            )
-            for name in FIELDS
-            if staged[name].rejects
+            self._read(side.plural, staged[side.plural].rejects)
+            .withColumnsRenamed({column: name for name, column in carriers(side).items()})
+            .select(*FILE_SCHEMAS["rejects"].names)
+            for side in SIDES
+            if staged[side.plural].rejects
         ]
         if not parts:
             return Staged()
@@ -231,9 +224,9 @@ class _SnapshotJob:
 
     def _write_joined(self, staged: Mapping[str, Staged]) -> Staged:
         """The join as its definition says. Nobody will revise these rows, so they lie as the join left them."""
-        users, accounts = (self._read(name, staged[name].paths) for name in FIELDS)
-        with self.meter.phase("joining", staged["users"].rows + staged["accounts"].rows):
-            rows = JOINS[self.spec.joinType](users, accounts, self.spec.stateRetention).select(*JOINED_COLUMNS)
+        left, right = (self._read(side.plural, staged[side.plural].paths) for side in SIDES)
+        with self.job_progress.phase("joining", sum(staged[side.plural].rows for side in SIDES)):
+            rows = JOINS[self.spec.joinType](left, right, self.spec.stateRetention)
             return self._staged_files("joined", write_files(self.sink, "joined", BATCH_ID, rows))
 
     def _staged_files(self, name: str, written: list[AddAction]) -> Staged:
@@ -253,9 +246,9 @@ class _SnapshotJob:
 
     def _report(self, staged: Mapping[str, Staged], seconds: float) -> Progress:
         rejected, tombstones = (
-            sum(getattr(staged[name], kind) for name in FIELDS) for kind in ("rejected", "tombstones")
+            sum(getattr(staged[side.plural], kind) for side in SIDES) for kind in ("rejected", "tombstones")
         )
-        read = staged["users"].rows + staged["accounts"].rows + rejected + tombstones
+        read = sum(staged[side.plural].rows for side in SIDES) + rejected + tombstones
         versions: dict[str, Any] = {f"{name}Version": version for name, version in self.sink.versions().items()}
         progress = Progress(
             generation=self.spec.generation,
@@ -279,17 +272,19 @@ class _SnapshotJob:
         tell(self.settings.layout, text, generation=self.spec.generation, swap_id=self.request.swapId)
 
 
-def carry(events: DataFrame, table: str, topic: str) -> DataFrame:
+def carriers(side: Side) -> dict[str, str]:
+    """The two text columns in which a rejected record, which has no fields, carries its value and its reason."""
+    texts = [name for name, kind in side.values.items() if kind == "string"]
+    return {"value": side.key, "reason": texts[0]}
+
+
+def carry(events: DataFrame, side: Side, topic: str) -> DataFrame:
     """Decoded records with the columns of their table, and `kind` to tell them apart in one pass over the topic.
 
-    A rejected record has no fields: it carries its value where the userId would be, and its reason in another text
-    column. Its rows go to files of their own, which are never part of the table.
+    The rows of rejected records go to files of their own, which are never part of the table.
     """
-    carried = {"userId": "text", CARRIERS[table]: "reason"}
+    columns = carriers(side)
+    carried = {columns["value"]: "text", columns["reason"]: "reason"}
     is_reject = F.col("kind") == "reject"
-    names = [name for name in SCHEMAS[table].names if name not in ("generation", "topic")]
-    columns = [
-        F.when(is_reject, F.col(carried[name])).otherwise(F.col(name)).alias(name) if name in carried else F.col(name)
-        for name in names
-    ]
-    return events.select(*columns, F.lit(topic).alias("topic"), "kind")
+    given = {name: F.when(is_reject, F.col(text)).otherwise(F.col(name)) for name, text in carried.items()}
+    return events.withColumns({**given, "topic": F.lit(topic)}).select(*FILE_SCHEMAS[side.plural].names, "kind")

@@ -20,20 +20,20 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from switchyard.errors import SwitchyardError
-from switchyard.joins import ACCOUNT_KEY, USER_KEY
+from switchyard.records import JOIN_RULES, LEFT, POSITION, RIGHT, SIDES, JoinRule, Side
 from switchyard.stream.audit import read_paths
 from switchyard.stream.forgotten_frames import skip_forgotten_rows
-from switchyard.tables import files, joined_changes
+from switchyard.tables import files
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgetting import REASON
-from switchyard.tables.joined_changes import JoinedChanges, Side, leading_side
+from switchyard.tables.joined_changes import ROW_SCHEMA, JoinedChanges
+from switchyard.tables.joined_writer import commit_joined
 from switchyard.tables.pieces import FILE_BYTES, conform
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 from switchyard.tables.sink import BatchSink, Counts
 from switchyard.tables.writer import Revision, TableWriter
 
 WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in sorted(files.HARDLY_REPEATED)}
-KEYS: dict[Side, list[str]] = {"user": USER_KEY, "account": ACCOUNT_KEY}
 MOST_FILE_ROWS = 250_000
 """To revise a row, or to forget a person, is to write its file again."""
 TOO_MANY = "a task makes more rows than a batch may have"
@@ -87,26 +87,19 @@ def count_kinds(counted: DataFrame, batch_id: int, most_rows: int) -> dict[str, 
 
 
 def _source_frames(sink: BatchSink, rows: DataFrame) -> dict[str, DataFrame]:
-    is_user = F.col("userOffset").isNotNull()
-    users_topic, accounts_topic = F.lit(sink.spec.usersTopic), F.lit(sink.spec.accountsTopic)
-    rejects = rows.where("kind = 'reject'").select(
-        F.when(is_user, users_topic).otherwise(accounts_topic).alias("topic"),
-        *[F.coalesce(f"user{name}", f"account{name}").alias(name.lower()) for name in ("Partition", "Offset", "Ts")],
-        "value",
-        "reason",
-    )
-    return {
-        "users": _source_frame(rows, "user", users_topic),
-        "accounts": _source_frame(rows, "account", accounts_topic),
-        "rejects": rejects,
+    topics = {side: F.lit(sink.spec.topic_of(side)) for side in SIDES}
+    given = {
+        "topic": F.when(F.col(LEFT.offset).isNotNull(), topics[LEFT]).otherwise(topics[RIGHT]),
+        **{name: F.coalesce(*(side.position[name] for side in SIDES)) for name in POSITION},
     }
+    rejects = rows.where("kind = 'reject'").withColumns(given).select(*FILE_SCHEMAS["rejects"].names)
+    return {side.plural: _source_frame(rows, side, topics[side]) for side in SIDES} | {"rejects": rejects}
 
 
 def _source_frame(rows: DataFrame, side: Side, topic: Column) -> DataFrame:
-    renamed = {f"{side}Ts": "ts", f"{side}Partition": "partition", f"{side}Offset": "offset"}
-    events = rows.where(F.col("kind") == side).withColumn("topic", topic)
-    names = [name for name in SCHEMAS[f"{side}s"].names if name != "generation"]
-    return events.withColumnsRenamed(renamed).select(*names)
+    events = rows.where(F.col("kind") == side.singular).withColumn("topic", topic)
+    own = {name: column for column, name in side.position.items()}
+    return events.withColumnsRenamed(own).select(*FILE_SCHEMAS[side.plural].names)
 
 
 def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
@@ -135,45 +128,42 @@ def _describe_files(writer: TableWriter, folder: str) -> list[AddAction]:
 
 
 def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
-    join_type = sink.spec.joinType
-    if join_type == "inner":
-        pairs = rows.where("kind = 'pair'").select(*joined_changes.ROW_SCHEMA.names)
-        sink.commit_files(
-            "joined", batch_id, write_files(sink, "joined", batch_id, pairs.sortWithinPartitions(*USER_KEY))
-        )
+    rule = JOIN_RULES[sink.spec.joinType]
+    if not rule.keeps_unmatched:
+        pairs = rows.where("kind = 'pair'").select(*ROW_SCHEMA.names).sortWithinPartitions(*rule.leading.place)
+        sink.commit_files("joined", batch_id, write_files(sink, "joined", batch_id, pairs))
         return
     writer = sink.writers["joined"]
     if writer.has_batch(batch_id):
         return
-    side, is_left, folder = leading_side(join_type), join_type == "left", _folder_of(writer, batch_id)
-    overwrite_folder(writer.folder, folder, classify_rows(rows, side, is_left), by="match")
-    # Rows without an account are in files of their own: to drop one of them later is to write its file again.
-    added = [
-        *_describe_files(writer, f"{folder}/match=paired"),
-        *_describe_files(writer, f"{folder}/match=unmatched"),
-    ]
-    late = _describe_files(writer, f"{folder}/match=late")
-    added += late if is_left else []
-    revised = _read_if_it_fits(writer, late, KEYS[side] if is_left else joined_changes.ROW_SCHEMA.names)
+    folder = _folder_of(writer, batch_id)
+    overwrite_folder(writer.folder, folder, classify_rows(rows, rule), by="match")
+    # Unmatched rows are in files of their own: to drop one of them later is to write its file again.
+    added = _describe_matches(writer, folder, "paired", "unmatched")
+    late = _describe_matches(writer, folder, "late")
+    added += [] if rule.takes_latest else late
+    revised = _read_if_it_fits(writer, late, ROW_SCHEMA.names if rule.takes_latest else rule.leading.place)
     if revised is not None:
-        sink.commit_joined(
-            batch_id, JoinedChanges(joined_changes.ROW_SCHEMA.empty_table(), revised, side, is_left), added
-        )
+        commit_joined(writer, batch_id, JoinedChanges(ROW_SCHEMA.empty_table(), revised, rule), added)
     else:
-        revision = BulkRevision(rows.sparkSession, writer, f"{folder}/revised", late, side, is_left)
+        revision = BulkRevision(rows.sparkSession, writer, f"{folder}/revised", late, rule)
         writer.commit(batch_id, lambda table: revision.make(table, added))
-    if not is_left:
+    if rule.takes_latest:
         writer.folder.delete_folder(f"{folder}/match=late")
 
 
-def classify_rows(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
-    """The rows that a batch makes of its events and pairs, and how each matches the other side: one shuffle for all.
+def _describe_matches(writer: TableWriter, folder: str, *matches: str) -> list[AddAction]:
+    return [action for match in matches for action in _describe_files(writer, f"{folder}/match={match}")]
 
-    - `paired`: an event of this batch with an event of the other side; unless the join is left, the latest one
+
+def classify_rows(rows: DataFrame, rule: JoinRule) -> DataFrame:
+    """The rows that a batch makes of its events and pairs, with how each was matched: one shuffle for all.
+
+    - `paired`: an event of this batch with an event of the other side; if the join takes the latest, with that one
     - `unmatched`: an event of this batch without any
     - `late`: the same as paired for an event of an older batch; its row must be revised
 
-    What a user's rows become for natural and for left; `-` is not written:
+    The match of a user's rows for natural and for left; `-` is not written:
 
     | kind    | userOffset | accountOffset | natural   | left      |
     |---------|------------|---------------|-----------|-----------|
@@ -184,28 +174,29 @@ def classify_rows(rows: DataFrame, side: Side, is_left: bool) -> DataFrame:
     | pair    | 3          | 2             | late      | late      |
     | account | -          | 2             | -         | -         |
     """
-    others = [F.col(f"{joined_changes.other(side)}{name}").desc_nulls_first() for name in ("Ts", "Partition", "Offset")]
+    side = rule.leading
+    others = [F.col(name).desc_nulls_first() for name in side.other.position.values()]
     # The event itself has nothing of the other side and comes first. Offsets first, as they differ.
-    window = Window.partitionBy(*reversed(KEYS[side])).orderBy(*others)
-    is_event, has_event = F.col("kind") == side, F.first("kind").over(window) == side
-    is_alone, place = F.lead("kind").over(window).isNull(), F.row_number().over(window)
-    is_wanted = F.lit(True) if is_left else place == F.when(has_event, 2).otherwise(1)
+    window = Window.partitionBy(*reversed(side.place)).orderBy(*others)
+    is_event, has_event = F.col("kind") == side.singular, F.first("kind").over(window) == side.singular
+    is_alone, number = F.lead("kind").over(window).isNull(), F.row_number().over(window)
+    is_wanted = number == F.when(has_event, 2).otherwise(1) if rule.takes_latest else F.lit(True)
     match = (
         F.when(is_event, F.when(is_alone, "unmatched"))
         .when(~is_wanted, None)
         .otherwise(F.when(has_event, "paired").otherwise("late"))
     )
-    placed = rows.where(F.col("kind").isin(side, "pair")).withColumn("match", match)
-    return placed.where("match is not null").select(*joined_changes.ROW_SCHEMA.names, "match")
+    matched = rows.where(F.col("kind").isin(side.singular, "pair")).withColumn("match", match)
+    return matched.where("match is not null").select(*ROW_SCHEMA.names, "match")
 
 
 def _read_if_it_fits(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table | None:
     """Some columns of the rows of some files; None when they are more than the driver may take."""
     if sum(map(count_rows, written)) > MOST_REVISED_ROWS:
         return None
-    parts, size = [joined_changes.ROW_SCHEMA.empty_table()], 0
+    parts, size = [ROW_SCHEMA.empty_table()], 0
     for rows in chain.from_iterable(writer.scan(action.path, names) for action in written):
-        parts.append(conform(rows, joined_changes.ROW_SCHEMA))
+        parts.append(conform(rows, ROW_SCHEMA))
         size += rows.nbytes
         if size > FILE_BYTES:
             return None
@@ -227,22 +218,17 @@ class BulkRevision:
     writer: TableWriter
     folder: str
     late: Sequence[AddAction]
-    side: Side
-    is_left: bool
+    rule: JoinRule
 
     def make(self, table: DeltaTable, added: Sequence[AddAction]) -> Revision:
         """Asked again when a compaction has replaced one of the files meanwhile: nothing of the last try is kept."""
-        live = files.live_files(table, self.writer.generation, self.side)
-        candidates = [file for file in live if file.rows_without_account or not self.is_left]
+        live = files.live_files(table, self.writer.generation, self.rule.leading.place)
+        candidates = [file for file in live if file.unmatched_rows or self.rule.takes_latest]
         touched = self._find_touched(candidates)
         if not touched:
             return Revision(list(added))
         self._write(self._revise(self._read(touched)).where("not is_dropped"))
-        written = [
-            action
-            for match in ("paired", "unmatched")
-            for action in _describe_files(self.writer, f"{self.folder}/match={match}")
-        ]
+        written = _describe_matches(self.writer, self.folder, "paired", "unmatched")
         removed = [files.remove_file(self.writer.generation, file.path, file.size) for file in touched]
         return Revision([*added, *written], removed)
 
@@ -260,23 +246,24 @@ class BulkRevision:
 
     def _revise(self, existing: DataFrame) -> DataFrame:
         """Each row as it is after the batch, with `is_changed`, and `is_dropped` where it is there no more."""
-        names, key = joined_changes.ROW_SCHEMA.names, KEYS[self.side]
+        names, side = ROW_SCHEMA.names, self.rule.leading
         late = read_paths(self.spark, "joined", [self.writer.folder.spark_uri(action.path) for action in self.late])
-        if self.is_left:
-            matched = existing.join(late.select(*key).distinct().withColumn("late", F.lit(True)), key, "left")
-            is_changed = F.coalesce("late", F.lit(False)) & F.col("accountOffset").isNull()
+        if not self.rule.takes_latest:
+            paired = late.select(*side.place).distinct().withColumn("late", F.lit(True))
+            matched = existing.join(paired, side.place, "left")
+            is_changed = F.coalesce("late", F.lit(False)) & F.col(side.other.offset).isNull()
             return matched.select(*names, "file", is_changed.alias("is_changed"), is_changed.alias("is_dropped"))
-        newer = late.select(*key, F.struct(*names).alias("late"))
-        order = [f"{joined_changes.other(self.side)}{name}" for name in ("Ts", "Partition", "Offset")]
-        is_later = F.col(order[2]).isNull() | (F.struct(*[F.col(f"late.{name}") for name in order]) > F.struct(*order))
+        newer = late.select(*side.place, F.struct(*names).alias("late"))
+        order = side.other.position.values()
+        is_greater = F.struct(*[F.col(f"late.{name}") for name in order]) > F.struct(*order)
+        is_later = F.col(side.other.offset).isNull() | is_greater
         is_changed = F.coalesce(F.col("late").isNotNull() & is_later, F.lit(False))
         kept = [F.when(is_changed, F.col(f"late.{name}")).otherwise(F.col(name)).alias(name) for name in names]
-        matched = existing.join(newer, key, "left")
+        matched = existing.join(newer, side.place, "left")
         return matched.select(*kept, "file", is_changed.alias("is_changed"), F.lit(False).alias("is_dropped"))
 
     def _write(self, rows: DataFrame) -> None:
-        """Sorted by the key that a batch finds rows by, and rows without an account in files of their own."""
-        names, key = joined_changes.ROW_SCHEMA.names, KEYS[self.side]
-        match = F.when(F.col("accountOffset").isNull(), "unmatched").otherwise("paired").alias("match")
-        placed = rows.select(*names, match).sortWithinPartitions("match", *key)
-        overwrite_folder(self.writer.folder, self.folder, placed, by="match")
+        """Sorted by the place that a batch finds rows by, and unmatched rows in files of their own."""
+        match = F.when(F.col(RIGHT.offset).isNull(), "unmatched").otherwise("paired").alias("match")
+        ordered = rows.select(*ROW_SCHEMA.names, match).sortWithinPartitions("match", *self.rule.leading.place)
+        overwrite_folder(self.writer.folder, self.folder, ordered, by="match")

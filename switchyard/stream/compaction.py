@@ -1,7 +1,7 @@
 """Compaction of the big tables: executors write few sorted files, the driver commits them in the place of many.
 
 The files keep what the stream relies on: they are sorted by the key that it finds rows by, so that their spans hardly
-overlap; rows of `joined` without an account are in files of their own; none is so large that revising a row is dear.
+overlap; unmatched rows of `joined` are in files of their own; none is so large that revising a row is dear.
 The stream goes on meanwhile. A file that it replaces first makes the commit void, and the rest is tried in halves.
 """
 
@@ -15,16 +15,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import pyarrow as pa
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import SwitchyardError
-from switchyard.joins import ACCOUNT_KEY, USER_KEY
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Keeping
+from switchyard.records import JOIN_RULES, PLACE, RIGHT
 from switchyard.spec import GenerationSpec
 from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Ledger
@@ -39,7 +38,7 @@ from switchyard.tables.compaction import (
     replace_files,
 )
 from switchyard.tables.folders import Folder
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 
 FILES_PER_GROUP = 32
 """So many full files are made by one commit."""
@@ -84,15 +83,14 @@ def specs_to_compact(layout: Layout, ledger: Ledger) -> list[GenerationSpec]:
 def sort_key(name: str, join_type: str) -> list[str]:
     """What the stream finds rows of a table by."""
     if name != "joined":
-        return ["partition", "offset"]
-    return ACCOUNT_KEY if join_type == "asof" else USER_KEY
+        return PLACE
+    return JOIN_RULES[join_type].leading.place
 
 
 def find_files(layout: Layout, name: str, generation: int, key: list[str], keeping: Keeping) -> list[LiveFile]:
     if not store.has_table(layout, name):
         return []
-    side = key[0].removesuffix("Partition") if name == "joined" else None
-    live = list_files(store.open_table(layout, name), generation, side)
+    live = list_files(store.open_table(layout, name), generation, key)
     before = datetime.now(UTC) - keeping.compact_after
     return choose_files(live, keeping.file_bytes, int(before.timestamp() * 1000))
 
@@ -172,14 +170,13 @@ class _Compaction:
             folder.delete_folder(f"{relative}-{number}")
 
     def _parts(self, folder: Folder, group: Sequence[LiveFile]) -> list[tuple[DataFrame, float]]:
-        """The rows of a group with about the bytes they take; of `joined`, those without an account apart."""
-        fields = [field for field in SCHEMAS[self.name] if field.name != "generation"]
-        schema = from_arrow_schema(pa.schema(fields))
+        """The rows of a group with about the bytes they take; of `joined`, the unmatched ones apart."""
+        schema = from_arrow_schema(FILE_SCHEMAS[self.name])
         rows = self.spark.read.schema(schema).parquet(*[folder.spark_uri(file.path) for file in group])
         size, count = sum(file.size for file in group), sum(file.rows for file in group)
         unmatched = sum(file.unmatched_rows for file in group) if self.name == "joined" else 0
         share = unmatched / max(1, count)
-        is_unmatched = F.col("accountOffset").isNull() if self.name == "joined" else F.lit(False)
+        is_unmatched = F.col(RIGHT.offset).isNull() if self.name == "joined" else F.lit(False)
         parts = [(rows.where(~is_unmatched), size * (1 - share)), (rows.where(is_unmatched), size * share)]
         return [part for part, there in zip(parts, (count > unmatched, unmatched > 0), strict=True) if there]
 

@@ -11,33 +11,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+from switchyard.records import Field, Side
 
 END_MARK = "\\u0001end"
 DECODE_CONF = {"spark.sql.variant.allowDuplicateKeys": "true"}
 MOST_PLAIN_BYTES = 65_536
 NUMBERS = r"^(BIGINT|DECIMAL\(.*\)|DOUBLE)$"
 
-FieldKind = Literal["id", "string", "long", "double"]
 
-
-@dataclass(frozen=True)
-class Field:
-    name: str
-    kind: FieldKind
-
-
-USER_FIELDS = (Field("userId", "id"), Field("name", "string"), Field("email", "string"), Field("age", "long"))
-ACCOUNT_FIELDS = (Field("userId", "id"), Field("accountType", "string"), Field("balance", "double"))
-
-
-def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
+def decode(records: DataFrame, side: Side) -> DataFrame:
     """Adds the fields, `kind` (valid, reject, tombstone), `text`, `reason` and `owner` to Kafka records.
 
-    The owner is the userId of a rejected record, where it has one: so it can be forgotten with its person. It is a
+    The owner is the key of a rejected record, where it has one: so it can be forgotten with its person. It is a
     column of its own because Spark infers whether a field can be null, and the state of a join must not change.
 
     | value                       | kind      | userId | reason                                           |
@@ -48,7 +37,7 @@ def decode(records: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
     | {"userId": "a", "age": "3"} | reject    | -      | age must be a whole number of 64 bits, is string |
     | -                           | tombstone | -      | -                                                |
     """
-    made = _expressions(fields)
+    made = _expressions(side)
     plain = records.withColumn("is_text", made.is_text).withColumn("plain", made.plain)
     parsed = plain.withColumn("document", made.document)
     return parsed.withColumn("reason", made.reason).select(*made.decoded)
@@ -64,13 +53,13 @@ class _Expressions:
 
 
 @cache
-def _expressions(fields: tuple[Field, ...]) -> _Expressions:
+def _expressions(side: Side) -> _Expressions:
     """Made once: they are hundreds of calls into the JVM, and belong to no session and no frame."""
     text = F.col("value").cast("string")
     wrapped = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
-    is_plain = F.col("is_text") & (F.octet_length("value") <= MOST_PLAIN_BYTES) & text.rlike(plain_pattern(fields))
-    schema = ", ".join(f"{field.name} {_type_of(field)}" for field in fields)
-    is_read = F.coalesce(F.col("plain")[_id_of(fields).name].isNotNull(), F.lit(False))
+    is_plain = F.col("is_text") & (F.octet_length("value") <= MOST_PLAIN_BYTES) & text.rlike(plain_pattern(side))
+    schema = ", ".join(f"{name} {kind}" for name, kind in side.columns.items())
+    is_read = F.coalesce(F.col("plain")[side.key].isNotNull(), F.lit(False))
     is_valid = F.col("value").isNotNull() & F.col("reason").isNull()
     decoded = (
         F.when(F.col("value").isNull(), "tombstone")
@@ -78,67 +67,60 @@ def _expressions(fields: tuple[Field, ...]) -> _Expressions:
         .otherwise("valid")
         .alias("kind"),
         *[
-            F.when(is_read, F.col("plain")[field.name]).when(is_valid, _value(field)).alias(field.name)
-            for field in fields
+            F.when(is_read, F.col("plain")[field.name]).when(is_valid, _value(field.name, field.type)).alias(field.name)
+            for field in side.fields
         ],
         F.col("timestamp").alias("ts"),
         F.col("partition"),
         F.col("offset"),
         F.when(F.col("reason").isNotNull(), F.when(F.col("is_text"), text).otherwise(F.base64("value"))).alias("text"),
         F.col("reason"),
-        F.when(~is_valid, _owner(fields)).alias("owner"),
+        F.when(~is_valid, _owner(side)).alias("owner"),
     )
     return _Expressions(
         is_text=F.is_valid_utf8(text),
         plain=F.when(is_plain, F.from_json(text, schema)),
         document=F.when(F.col("is_text") & ~is_read, F.try_parse_json(wrapped)),
-        reason=F.when(F.col("value").isNotNull() & ~is_read, _reason(fields)),
+        reason=F.when(F.col("value").isNotNull() & ~is_read, _reason(side)),
         decoded=decoded,
     )
 
 
-def plain_pattern(fields: tuple[Field, ...]) -> str:
+def plain_pattern(side: Side) -> str:
     """Of a flat object with the fields in their own types, strings without escapes, and numbers that no parser rounds.
 
     Nothing in it goes back: each part takes all that it can, so a long value costs its length.
     """
     space, text = r"[ \t\r\n]*+", r'"[^"\\\x00-\x1f]*+"'
     whole, number = r"(?:0|-?+[1-9][0-9]{0,14}+)", r"(?:0|-?+[1-9][0-9]{0,14}+)(?:\.[0-9]{1,6}+)?+"
-    values = {"id": text, "string": f"(?:{text}|null)", "long": f"(?:{whole}|null)", "double": f"(?:{number}|null)"}
-    other = "|".join(field.name for field in fields)
-    members = [f'"{field.name}"{space}:{space}{values[field.kind]}' for field in fields]
+    values = {"string": f"(?:{text}|null)", "long": f"(?:{whole}|null)", "double": f"(?:{number}|null)"}
+    other = "|".join(side.columns)
+    members = [
+        f'"{name}"{space}:{space}{text if name == side.key else values[kind]}' for name, kind in side.columns.items()
+    ]
     members.append(f'(?!"(?:{other})"){text}{space}:{space}(?:{text}|{number}|true|false|null)')
     member = f"(?:{'|'.join(members)})"
     return rf"\A{space}\{{{space}(?:{member}{space}(?:,{space}(?!\}})|(?=\}})))*+\}}{space}\z"
 
 
-def _type_of(field: Field) -> str:
-    return "string" if field.kind == "id" else field.kind
+def _owner(side: Side) -> Column:
+    found = _type_at(_path(side.key))
+    return F.when((found == "STRING") | found.rlike(NUMBERS), _value(side.key, "string"))
 
 
-def _id_of(fields: tuple[Field, ...]) -> Field:
-    return next(field for field in fields if field.kind == "id")
-
-
-def _owner(fields: tuple[Field, ...]) -> Column:
-    user_id = _id_of(fields)
-    found = _type_at(_path(user_id))
-    return F.when((found == "STRING") | found.rlike(NUMBERS), _value(user_id))
-
-
-def _path(field: Field) -> str:
-    return f"$[0].{field.name}"
+def _path(name: str) -> str:
+    return f"$[0].{name}"
 
 
 def _type_at(path: str) -> Column:
     return F.schema_of_variant(F.try_variant_get("document", path, "variant"))
 
 
-def _value(field: Field) -> Column:
-    return F.try_variant_get("document", _path(field), _type_of(field))
+def _value(name: str, kind: str) -> Column:
+    return F.try_variant_get("document", _path(name), kind)
 
 
-def _reason(fields: tuple[Field, ...]) -> Column:
+def _reason(side: Side) -> Column:
     end = F.try_variant_get("document", "$[1]", "string")
     root = _type_at("$[0]")
     return F.coalesce(
@@ -148,22 +130,29 @@ def _reason(fields: tuple[Field, ...]) -> Column:
             "the value is not one JSON document",
         ),
         F.when(~root.startswith("OBJECT"), "the value is not a JSON object"),
-        *[_field_reason(field) for field in fields],
+        *[_key_reason(field.name) if field.name == side.key else _field_reason(field) for field in side.fields],
     )
 
 
+def _key_reason(name: str) -> Column:
+    found = _type_at(_path(name))
+    wrong = ~(found == "STRING") & ~found.rlike(NUMBERS)
+    return F.when(_is_absent(found), f"{name} is missing").when(wrong, _complaint(name, "a string or a number", found))
+
+
+def _is_absent(found: Column) -> Column:
+    return found.isNull() | (found == "VOID")
+
+
 def _field_reason(field: Field) -> Column:
-    found = _type_at(_path(field))
-    absent = found.isNull() | (found == "VOID")
-    if field.kind == "id":
-        wrong = ~(found == "STRING") & ~found.rlike(NUMBERS)
-        return F.when(absent, "userId is missing").when(wrong, _complaint("userId", "a string or a number", found))
-    if field.kind == "string":
+    found = _type_at(_path(field.name))
+    absent = _is_absent(found)
+    if field.type == "string":
         return F.when(~absent & (found != "STRING"), _complaint(field.name, "a string", found))
-    if field.kind == "long":
+    if field.type == "long":
         return F.when(~absent & (found != "BIGINT"), _complaint(field.name, "a whole number of 64 bits", found))
     wrong = ~found.rlike(NUMBERS)
-    too_big = F.abs(_value(field)) == F.lit(float("inf"))
+    too_big = F.abs(_value(field.name, field.type)) == F.lit(float("inf"))
     return F.when(~absent & wrong, _complaint(field.name, "a number", found)).when(
         ~absent & too_big, f"{field.name} is too large for a double"
     )

@@ -25,9 +25,10 @@ from pyspark.storagelevel import StorageLevel
 from switchyard.joins import JOINS
 from switchyard.layout import Layout, forgotten_app_id
 from switchyard.offsets import Offsets, count_records, from_json
+from switchyard.records import JOIN_RULES, KEY, LEFT, PLACE, SIDES, Side
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import compare_rows, read_at, read_paths
-from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, Field, decode
+from switchyard.stream.decode import decode
 from switchyard.stream.forgotten_frames import keep_remembered
 from switchyard.stream.query import read_range
 from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges
@@ -35,12 +36,9 @@ from switchyard.tables import files, store
 from switchyard.tables.batch_totals import read_chain
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import Marks, read_marks
-from switchyard.tables.joined_changes import Side, leading_side, other, topic_of
 from switchyard.tables.progress import Progress, newest_progress
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 
-FIELDS: dict[Side, tuple[Field, ...]] = {"user": USER_FIELDS, "account": ACCOUNT_FIELDS}
-PLACE = ["partition", "offset"]
 SAMPLE_SHARE = 4
 """Of a long history, the records read again in each topic are the limit divided by this."""
 ROWS_SHARE = 4
@@ -113,11 +111,11 @@ def read_again(
 
     It can be done while the stream still reads.
     """
-    ranges = {side: list_ranges(topic_of(spec, side), spec.startOffsets, end) for side in FIELDS}
+    ranges = {side: list_ranges(spec.topic_of(side), spec.startOffsets, end) for side in SIDES}
     most = limit if count_records(spec.startOffsets, end) <= limit else limit // SAMPLE_SHARE
-    windows = {side: choose_windows(ranges[side], most) for side in FIELDS}
+    windows = {side: choose_windows(ranges[side], most) for side in SIDES}
     with _interpreted(spark):
-        events = {side: _read_windows(spark, spec, kafka, side, windows[side], marks) for side in FIELDS}
+        events = {side: _read_windows(spark, spec, kafka, side, windows[side], marks) for side in SIDES}
         for frame in events.values():
             frame.persist(StorageLevel.DISK_ONLY).count()
     return TopicRows(end, marks, windows, events)
@@ -162,7 +160,7 @@ def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | No
     spark, spec, end, limit = gate.spark, gate.spec, gate.end, gate.limit
     with _interpreted(spark):
         if kafka is None:
-            return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(other(gate.side)))
+            return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(gate.side.other))
         marks, wanted = _marks_at(gate.layout, gate.progress), find_end_to_read(spec, end, limit) or end
         if known is not None and (known.end, known.marks) != (wanted, marks):
             known.release()
@@ -170,7 +168,7 @@ def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | No
         known = known or read_again(spark, spec, kafka, wanted, marks, limit)
         try:
             if gate.is_short:
-                return gate.compare(known.events[gate.side], known.events[other(gate.side)])
+                return gate.compare(known.events[gate.side], known.events[gate.side.other])
             return _examine_long(gate, known)
         finally:
             known.release()
@@ -181,11 +179,11 @@ def _examine_long(gate: _Gate, known: TopicRows) -> Verdict:
 
     All of it is small, and what takes time is that Spark plans it: so it is done side by side.
     """
-    with ThreadPoolExecutor(len(FIELDS)) as pool:
-        wrong = [pool.submit(gate.count_wrong, known, side) for side in FIELDS]
+    with ThreadPoolExecutor(len(SIDES)) as pool:
+        wrong = [pool.submit(gate.count_wrong, known, side) for side in SIDES]
         leading = gate.stored(gate.side, gate.windows(gate.side)).persist(StorageLevel.DISK_ONLY)
         try:
-            verdict = gate.compare(leading, gate.stored(other(gate.side)))
+            verdict = gate.compare(leading, gate.stored(gate.side.other))
             return replace(verdict, wrong_records=sum(found.result() for found in wrong))
         finally:
             leading.unpersist()
@@ -206,14 +204,14 @@ class _Gate:
 
     @property
     def side(self) -> Side:
-        return leading_side(self.spec.joinType)
+        return JOIN_RULES[self.spec.joinType].leading
 
     @property
     def is_short(self) -> bool:
         return self.records <= self.limit
 
     def windows(self, side: Side) -> list[Window]:
-        ranges = list_ranges(topic_of(self.spec, side), self.spec.startOffsets, self.end)
+        ranges = list_ranges(self.spec.topic_of(side), self.spec.startOffsets, self.end)
         most = sum(window.size for window in ranges) if self.is_short else self.limit // SAMPLE_SHARE
         if self.rows > ROWS_SHARE * self.limit:
             most = min(most, ROWS_SHARE * self.limit * sum(window.size for window in ranges) // self.rows)
@@ -221,12 +219,12 @@ class _Gate:
 
     def stored(self, side: Side, windows: Sequence[Window] | None = None) -> DataFrame:
         """The events of a side as the generation has stored them, all or those within windows."""
-        rows = read_at(self.spark, self.layout, f"{side}s", self.progress)
+        rows = read_at(self.spark, self.layout, side.plural, self.progress)
         return rows if windows is None else rows.where(_is_within(windows, *PLACE))
 
     def count_wrong(self, known: TopicRows, side: Side) -> int:
         """How many records of some windows of a topic are not stored as the topic has them."""
-        names = [name for name in SCHEMAS[f"{side}s"].names if name not in ("generation", "topic")]
+        names = [name for name in FILE_SCHEMAS[side.plural].names if name != "topic"]
         stored = self.stored(side, known.windows[side])
         _, missing, extra, _ = compare_rows(known.events[side], stored, names, PLACE)
         return max(missing, extra)
@@ -243,12 +241,11 @@ class _Gate:
         sampled = [stored.take(pa.array(chosen, pa.int64())), list_unstored(self.windows(self.side), stored)]
         places = F.broadcast(self.spark.createDataFrame(pa.concat_tables(sampled)))
         leading = leading.join(places, PLACE, "leftsemi")
-        named = {name: f"{self.side}{name.capitalize()}" for name in PLACE}
-        joined = self._joined().join(places.withColumnsRenamed(named), list(named.values()), "leftsemi")
+        joined = self._joined().join(places.withColumnsRenamed(self.side.position), self.side.place, "leftsemi")
         return self._judge(leading, _keep_keys_of(leading, others), joined, len(chosen))
 
     def _judge(self, leading: DataFrame, others: DataFrame, joined: DataFrame, events: int | None) -> Verdict:
-        users, accounts = (leading, others) if self.side == "user" else (others, leading)
+        users, accounts = (leading, others) if self.side == LEFT else (others, leading)
         expected = JOINS[self.spec.joinType](users, accounts, self.spec.stateRetention)
         compared, missing, extra, _ = compare_rows(expected, joined)
         return Verdict(compared, missing, extra, self.records, events)
@@ -263,7 +260,7 @@ class _Gate:
         """The rows of the events within the windows, with others of the same files: the log says which hold some."""
         windows, folder = self.windows(self.side), Folder.at(self.layout.table("joined"))
         table = store.open_version(self.layout, "joined", self.progress.joinedVersion)
-        spans = files.live_files(table, self.spec.generation, self.side)
+        spans = files.live_files(table, self.spec.generation, self.side.place)
         paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
         return read_paths(self.spark, "joined", paths)
 
@@ -281,11 +278,11 @@ def list_unstored(windows: Sequence[Window], stored: pa.Table) -> pa.Table:
 
 
 def _key() -> Column:
-    """A number for a userId: what is sent to all executors stays small, however long the text is.
+    """A number for a key: what is sent to all executors stays small, however long the text is.
 
     Where two people share a number both are kept, and the join tells them apart.
     """
-    return F.xxhash64("userId")
+    return F.xxhash64(KEY)
 
 
 def _keep_keys_of(leading: DataFrame, others: DataFrame) -> DataFrame:
@@ -317,7 +314,7 @@ def _read_windows(
 
     Spark reads one range of each partition at a time, so the windows of a partition are read one after the other.
     """
-    topic, fields = topic_of(spec, side), FIELDS[side]
+    topic = spec.topic_of(side)
     rounds: dict[int, dict[int, Window]] = {}
     for window in windows:
         rounds.setdefault(sum(window.partition in taken for taken in rounds.values()), {})[window.partition] = window
@@ -325,7 +322,7 @@ def _read_windows(
     for taken in rounds.values():
         starts, ends = ({topic: {w.partition: getattr(w, at) for w in taken.values()}} for at in ("first", "after"))
         parts.append(read_range(spark, topic, kafka, starts, ends))
-    events = decode(reduce(DataFrame.union, parts), fields)
+    events = decode(reduce(DataFrame.union, parts), side)
     return keep_remembered(events.where("kind = 'valid'").drop("kind", "text", "reason", "owner"), marks, topic)
 
 

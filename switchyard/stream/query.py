@@ -14,33 +14,15 @@ from functools import cache
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from switchyard.joins import JOINED_COLUMNS, is_within
+from switchyard.joins import is_within
 from switchyard.kafka.groups import name_group
 from switchyard.offsets import Offsets
+from switchyard.records import BATCH, JOIN_RULES, JOINED, LEFT, RIGHT, SIDES, Side
 from switchyard.spec import GenerationSpec
-from switchyard.stream.decode import ACCOUNT_FIELDS, USER_FIELDS, decode
+from switchyard.stream.decode import decode
 
 # Small batches do not wait for more records, and big ones are not handed over in small portions.
 FETCHING = {"kafka.fetch.max.wait.ms": "20", "kafka.max.poll.records": "5000"}
-BATCH_COLUMNS = {
-    "kind": "string",
-    "userId": "string",
-    "name": "string",
-    "email": "string",
-    "age": "long",
-    "accountType": "string",
-    "balance": "double",
-    "userTs": "timestamp",
-    "userPartition": "int",
-    "userOffset": "long",
-    "accountTs": "timestamp",
-    "accountPartition": "int",
-    "accountOffset": "long",
-    "value": "string",
-    "reason": "string",
-}
-
-
 # A client asks a broker that was killed until its time is over, and learns only then who leads in its place.
 PATIENCE = {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms": "15000"}
 
@@ -93,25 +75,24 @@ def read_range(
 
 
 def batch_rows(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None) -> DataFrame:
-    """Kafka records of both topics as the rows of BATCH_COLUMNS; see `changes` for what is made of them."""
-    user_events = _positioned(_shuffled(decode(users, USER_FIELDS)), "user")
-    account_events = _positioned(_shuffled(decode(accounts, ACCOUNT_FIELDS)), "account")
-    parts = [
-        _source_rows(user_events, "user"),
-        _source_rows(account_events, "account"),
-        _pairs(user_events, account_events, join_type, retention),
-    ]
-    return parts[0].union(parts[1]).union(parts[2])
+    """Kafka records of both topics as the rows of a batch; see `tables/joined_changes.py` for what is made of them."""
+    left, right = (_events(records, side) for records, side in ((users, LEFT), (accounts, RIGHT)))
+    pairs = _pairs(left, right, join_type, retention)
+    return _source_rows(left, LEFT).union(_source_rows(right, RIGHT)).union(pairs)
 
 
-def _shuffled(events: DataFrame) -> DataFrame:
+def _events(records: DataFrame, side: Side) -> DataFrame:
+    return _shuffled(decode(records, side), side.key).withColumnsRenamed(side.position)
+
+
+def _shuffled(events: DataFrame, key: str) -> DataFrame:
     """Events in the partitions of the join, so that its shuffle is read once more in place of the topic.
 
     Spark does that for two equal shuffles only. In one column, all that is not asked for on one side stays in both.
     """
-    names = [name for name in events.columns if name != "userId"]
-    packed = events.select("userId", F.struct(*names).alias("packed")).repartition("userId")
-    return packed.select("userId", *[F.col("packed")[name].alias(name) for name in names])
+    names = [name for name in events.columns if name != key]
+    packed = events.select(key, F.struct(*names).alias("packed")).repartition(key)
+    return packed.select(key, *[F.col("packed")[name].alias(name) for name in names])
 
 
 def _valid(events: DataFrame) -> DataFrame:
@@ -120,15 +101,11 @@ def _valid(events: DataFrame) -> DataFrame:
     return events.where(is_valid).drop("kind", "text", "reason", "owner")
 
 
-def _positioned(events: DataFrame, side: str) -> DataFrame:
-    return events.withColumnsRenamed({"ts": f"{side}Ts", "partition": f"{side}Partition", "offset": f"{side}Offset"})
-
-
-def _source_rows(events: DataFrame, side: str) -> DataFrame:
+def _source_rows(events: DataFrame, side: Side) -> DataFrame:
     is_reject = F.col("kind") == "reject"
-    owned = events.withColumn("userId", F.coalesce("userId", "owner"))
+    owned = events.withColumn(side.key, F.coalesce(side.key, "owner"))
     named = owned.withColumn("value", F.when(is_reject, F.col("text"))).withColumn(
-        "kind", F.when(F.col("kind") == "valid", side).otherwise(F.col("kind"))
+        "kind", F.when(F.col("kind") == "valid", side.singular).otherwise(F.col("kind"))
     )
     return named.select(*_batch_columns(frozenset(named.columns)))
 
@@ -136,21 +113,20 @@ def _source_rows(events: DataFrame, side: str) -> DataFrame:
 @cache
 def _batch_columns(present: frozenset[str]) -> list[Column]:
     """Made once for each of the three parts, because a swap waits for every call into the JVM."""
-    return [
-        F.col(name) if name in present else F.lit(None).cast(kind).alias(name) for name, kind in BATCH_COLUMNS.items()
-    ]
+    return [F.col(name) if name in present else F.lit(None).cast(kind).alias(name) for name, kind in BATCH.items()]
 
 
 def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None) -> DataFrame:
-    left, right = _valid(users), _valid(accounts).withColumnRenamed("userId", "accountUserId")
-    matches = [F.col("userId") == F.col("accountUserId")]
-    if join_type == "asof":
-        matches.append(F.col("userTs") <= F.col("accountTs"))
+    rule = JOIN_RULES[join_type]
+    left, right = _valid(users), _valid(accounts).withColumnRenamed(RIGHT.key, RIGHT.own_key)
+    matches = [F.col(LEFT.key) == F.col(RIGHT.own_key)]
+    if rule.looks_back:
+        matches.append(F.col(rule.leading.other.ts) <= F.col(rule.leading.ts))
     if retention is not None:
         delay = f"{int(retention.total_seconds())} seconds"
-        left, right = left.withWatermark("userTs", delay), right.withWatermark("accountTs", delay)
-        matches.append(is_within(F.col("userTs"), F.col("accountTs"), retention))
-    pairs = left.join(right, matches, "inner").select(F.lit("pair").alias("kind"), *JOINED_COLUMNS)
+        left, right = left.withWatermark(LEFT.ts, delay), right.withWatermark(RIGHT.ts, delay)
+        matches.append(is_within(retention))
+    pairs = left.join(right, matches, "inner").select(F.lit("pair").alias("kind"), *JOINED)
     return pairs.select(*_batch_columns(frozenset(pairs.columns)))
 
 
@@ -160,8 +136,5 @@ def generation_rows(
     kafka: Mapping[str, str],
     max_offsets: int,
 ) -> DataFrame:
-    users, accounts = (
-        read_topic(spark, topic, kafka, spec.startOffsets, max_offsets)
-        for topic in (spec.usersTopic, spec.accountsTopic)
-    )
+    users, accounts = (read_topic(spark, spec.topic_of(side), kafka, spec.startOffsets, max_offsets) for side in SIDES)
     return batch_rows(users, accounts, spec.joinType, spec.stateRetention)

@@ -32,6 +32,7 @@ from switchyard.layout import REHEARSAL, Layout
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.policies import Target
+from switchyard.records import LEFT, RIGHT, Side
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.stream.gate import Verdict, examine
@@ -186,16 +187,16 @@ def _is_done(runner: BatchRunner) -> bool:
 
 
 def _synthetic_rows(spark: SparkSession, spec: GenerationSpec) -> DataFrame:
-    users = _synthetic_records(spark, USERS, ("name", "email"))
-    accounts = _synthetic_records(spark, OWNERS, ("accountType",))
+    users = _synthetic_records(spark, USERS, LEFT)
+    accounts = _synthetic_records(spark, OWNERS, RIGHT)
     return batch_rows(users, accounts, spec.joinType, spec.stateRetention)
 
 
-def _synthetic_records(spark: SparkSession, people: int, fields: tuple[str, ...]) -> DataFrame:
-    """Return records with the columns of a Kafka source, of so many people; each value is the name of its field."""
+def _synthetic_records(spark: SparkSession, people: int, side: Side) -> DataFrame:
+    """Return records with the columns of a Kafka source, of so many people; each text is the name of its field."""
     numbers = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=BATCH_RECORDS, numPartitions=1).load()
-    person = F.concat(F.lit('{"userId": "person-'), (F.col("value") % people).cast("string"), F.lit('", '))
-    rest = json.dumps({name: name for name in fields})[1:]
+    person = F.concat(F.lit(f'{{"{side.key}": "person-'), (F.col("value") % people).cast("string"), F.lit('", '))
+    rest = json.dumps({name: name for name, kind in side.values.items() if kind == "string"})[1:]
     value: Column = F.concat(person, F.lit(rest)).cast("binary")
     return numbers.select(
         value.alias("value"),

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from switchyard.stream.query import BATCH_COLUMNS
+from switchyard.records import BATCH
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables.joined_changes import BATCH_SCHEMA
 
@@ -52,11 +52,11 @@ def _index() -> Column:
 @cache
 def _collected_columns() -> list[Column]:
     """The columns of a batch. Of a row that is too much for the driver, only its kind is sent: OVERFLOW."""
-    texts = [name for name, kind in BATCH_COLUMNS.items() if kind == "string" and name != "kind"]
+    texts = [name for name, kind in BATCH.items() if kind == "string" and name != "kind"]
     size = reduce(add, [F.coalesce(F.octet_length(name), F.lit(0)) for name in texts], F.lit(ROW_BYTES))
     is_over = (F.col("index") == MOST_TASK_ROWS) | (F.col("index") * size > MOST_TASK_BYTES)
     instead = {"kind": F.lit(OVERFLOW)} | {name: F.lit(None) for name in texts}
     return [
         F.when(is_over, instead[name]).otherwise(F.col(name)).alias(name) if name in instead else F.col(name)
-        for name in BATCH_COLUMNS
+        for name in BATCH
     ]

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from switchyard.layout import Layout
+from switchyard.records import PLACE, RIGHT
 from switchyard.tables import files, store
 
 COMPACTED = "compact-"
@@ -44,13 +45,12 @@ class LiveFile:
         return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
 
 
-def list_files(table: DeltaTable, generation: int | None, side: str | None = None) -> list[LiveFile]:
-    """The files of a generation (None: of a table without any) with the span of `<side>Partition`, `<side>Offset`."""
+def list_files(table: DeltaTable, generation: int | None, place: Sequence[str] = PLACE) -> list[LiveFile]:
+    """The files of a generation (None: of a table without any) with the span of a partition and an offset in each."""
     live = pa.table(table.get_add_actions(flatten=True))
     if generation is not None:
         live = live.filter(pc.equal(live["partition.generation"], generation))
-    prefix = f"{side}P" if side else "p", f"{side}O" if side else "o"
-    partition, offset = f"{prefix[0]}artition", f"{prefix[1]}ffset"
+    partition, offset = place
     names = {
         "path": "path",
         "size": "size_bytes",
@@ -60,7 +60,7 @@ def list_files(table: DeltaTable, generation: int | None, side: str | None = Non
         "last_partition": f"max.{partition}",
         "first_offset": f"min.{offset}",
         "last_offset": f"max.{offset}",
-        "unmatched": "null_count.accountOffset",
+        "unmatched": f"null_count.{RIGHT.offset}",
     }
     columns = {key: _column(live, name) for key, name in names.items()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

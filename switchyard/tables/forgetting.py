@@ -14,25 +14,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction
 
+from switchyard.records import JOIN_RULES, KEY, PLACE, POSITION, POSITIONS, SIDES, Side
 from switchyard.spec import GenerationSpec
 from switchyard.tables import files, joined_changes
 from switchyard.tables.forgotten import Marks, Mask, owner_of
-from switchyard.tables.joined_changes import BATCH_SCHEMA, ROW_SCHEMA, Batch, Side
+from switchyard.tables.joined_changes import BATCH_SCHEMA, ROW_SCHEMA, Batch
+from switchyard.tables.joined_writer import write_joined
 from switchyard.tables.pieces import FILE_BYTES, PIECE_BYTES, PIECE_ROWS, gather
 from switchyard.tables.removal import generation_files
-from switchyard.tables.schemas import REJECTS
+from switchyard.tables.schemas import FILE_SCHEMAS
 from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
 
 REASON = "the person was forgotten"
-POSITION = ("topic", "partition", "offset", "ts")
-KEY = ("userId", "partition", "offset")
+WHERE = ("topic", *POSITION)
+OWNED = (KEY, *PLACE)
+"""Whose an event is, and which"""
 MOST_PAIRS = 250_000
 PAIR_BYTES = 64 * 2**20
 ROW_BYTES = 64
 """Of the numbers and times in a row"""
-SIDES: dict[str, Side] = {"users": "user", "accounts": "account"}
 
 
 def skip_forgotten(rows: pa.Table, marks: Marks, spec: GenerationSpec) -> pa.Table:
@@ -40,8 +41,8 @@ def skip_forgotten(rows: pa.Table, marks: Marks, spec: GenerationSpec) -> pa.Tab
     if not marks.marks:
         return rows
     gone = np.zeros(rows.num_rows, dtype=bool)
-    for side, topic in (("user", spec.usersTopic), ("account", spec.accountsTopic)):
-        gone |= marks.is_forgotten(topic, rows, "userId", f"{side}Partition", f"{side}Offset")
+    for side in SIDES:
+        gone |= marks.is_forgotten(spec.topic_of(side), rows, KEY, *side.place)
     if not gone.any():
         return rows
     is_pair = pc.equal(rows["kind"], "pair").to_numpy(zero_copy_only=False)
@@ -49,10 +50,9 @@ def skip_forgotten(rows: pa.Table, marks: Marks, spec: GenerationSpec) -> pa.Tab
 
 
 def _blank(rows: pa.Table) -> pa.Table:
-    kept = {f"{side}{name}" for side in SIDES.values() for name in ("Ts", "Partition", "Offset")}
     given = {"kind": "reject", "reason": REASON}
     columns = [
-        rows[field.name] if field.name in kept else _repeat(given.get(field.name), field.type, rows.num_rows)
+        rows[field.name] if field.name in POSITIONS else _repeat(given.get(field.name), field.type, rows.num_rows)
         for field in BATCH_SCHEMA
     ]
     return pa.table(columns, schema=BATCH_SCHEMA)
@@ -85,37 +85,31 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
         return revision
 
     def join_again(table: DeltaTable) -> Revision:
-        revision, lost["joined"] = _without(writers["joined"], table, lambda rows: _is_of(rows, persons), ["userId"])
-        users, accounts = (
-            partial(_scan_kept, writers[name], topic_of(spec, name), todo, persons) for name in ("users", "accounts")
-        )
-        for rows in gather(join_events(users, accounts, spec), FILE_ROWS, FILE_BYTES):
+        revision, lost["joined"] = _without(writers["joined"], table, lambda rows: _is_of(rows, persons), [KEY])
+        events = {side: partial(_scan_kept, writers[side.plural], spec.topic_of(side), todo, persons) for side in SIDES}
+        for rows in gather(join_events(events, spec), FILE_ROWS, FILE_BYTES):
             revision.added.extend(write_joined(writers["joined"], rows))
         return revision
 
-    def remove_events(name: str, table: DeltaTable) -> Revision:
-        find = partial(_is_gone, topic=topic_of(spec, name), marks=todo, persons=persons)
-        revision, lost[name] = _without(writers[name], table, find, KEY)
+    def remove_events(side: Side, table: DeltaTable) -> Revision:
+        find = partial(_is_gone, topic=spec.topic_of(side), marks=todo, persons=persons)
+        revision, lost[side.plural] = _without(writers[side.plural], table, find, OWNED)
         return revision
 
     writers["rejects"].commit_mark(number, blank_rejects)
     writers["joined"].commit_mark(number, join_again)
-    for name in SIDES:
-        writers[name].commit_mark(number, partial(remove_events, name))
+    for side in SIDES:
+        writers[side.plural].commit_mark(number, partial(remove_events, side))
     return lost
-
-
-def topic_of(spec: GenerationSpec, name: str) -> str:
-    return spec.usersTopic if name == "users" else spec.accountsTopic
 
 
 def find_persons(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> set[str]:
     """The persons who lose a record by some marks."""
     persons: set[str] = set()
-    for name in SIDES:
-        for rows in _scan_all(writers[name], KEY):
-            gone = rows.filter(pa.array(marks.is_forgotten(topic_of(spec, name), rows, *KEY)))
-            persons.update(pc.unique(gone["userId"]).to_pylist())
+    for side in SIDES:
+        for rows in _scan_all(writers[side.plural], OWNED):
+            gone = rows.filter(pa.array(marks.is_forgotten(spec.topic_of(side), rows, *OWNED)))
+            persons.update(pc.unique(gone[KEY]).to_pylist())
     return persons
 
 
@@ -128,17 +122,17 @@ def _scan_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str])
     """The records of these persons that came after they were forgotten: few in a stream, any number in a backfill."""
     for rows in _scan_all(writer) if persons else ():
         theirs = rows.filter(pa.array(_is_of(rows, persons)))
-        yield theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *KEY)))
+        yield theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *OWNED)))
 
 
 def _is_of(rows: pa.Table, persons: set[str]) -> Mask:
-    return np.asarray(pc.is_in(rows["userId"], value_set=pa.array(persons, pa.string())).to_numpy())
+    return np.asarray(pc.is_in(rows[KEY], value_set=pa.array(persons, pa.string())).to_numpy())
 
 
 def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mask:
     """Only the ids of these persons are hashed to be compared with marks."""
     gone = _is_of(rows, persons)
-    gone[gone] = marks.is_forgotten(topic, rows.filter(pa.array(gone)), *KEY)
+    gone[gone] = marks.is_forgotten(topic, rows.filter(pa.array(gone)), *OWNED)
     return gone
 
 
@@ -146,20 +140,20 @@ def _blanks(
     writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks, persons: set[str]
 ) -> Iterator[pa.Table]:
     """The places of the records that go, as rows of `rejects`."""
-    for name in SIDES if persons else ():
-        for rows in _scan_all(writers[name], ["userId", *POSITION]):
-            yield _positions(rows.filter(pa.array(_is_gone(rows, topic_of(spec, name), marks, persons))))
+    for side in SIDES if persons else ():
+        for rows in _scan_all(writers[side.plural], [KEY, *WHERE]):
+            yield _positions(rows.filter(pa.array(_is_gone(rows, spec.topic_of(side), marks, persons))))
 
 
 def _positions(events: pa.Table) -> pa.Table:
     """Events as rows of `rejects` without a value."""
     given = {"reason": REASON}
-    fields = [field for field in REJECTS if field.name != "generation"]
+    schema = FILE_SCHEMAS["rejects"]
     columns = [
-        events[field.name] if field.name in POSITION else _repeat(given.get(field.name), field.type, events.num_rows)
-        for field in fields
+        events[field.name] if field.name in WHERE else _repeat(given.get(field.name), field.type, events.num_rows)
+        for field in schema
     ]
-    return pa.table(columns, schema=pa.schema(fields))
+    return pa.table(columns, schema=schema)
 
 
 def _without(
@@ -191,31 +185,23 @@ def _replace(
 
 
 def is_forgotten_reject(rows: pa.Table, marks: Marks) -> Mask:
-    owned = rows.append_column("userId", pa.array(map(owner_of, rows["value"].to_pylist()), pa.string()))
+    owned = rows.append_column(KEY, pa.array(map(owner_of, rows["value"].to_pylist()), pa.string()))
     gone: Mask = np.zeros(rows.num_rows, dtype=bool)
     for topic in pc.unique(rows["topic"]).to_pylist():
         is_there = pc.equal(rows["topic"], topic).to_numpy(zero_copy_only=False)
-        gone |= is_there & marks.is_forgotten(topic, owned, *KEY)
+        gone |= is_there & marks.is_forgotten(topic, owned, *OWNED)
     return gone
 
 
-def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
-    """Rows without an account go into files of their own, so that finding them again reads little else."""
-    if rows["accountOffset"].null_count in (0, rows.num_rows):
-        return [writer.write(rows)] if rows.num_rows else []
-    unmatched = rows["accountOffset"].is_null()
-    return [writer.write(rows.filter(part)) for part in (unmatched, pc.invert(unmatched))]
-
-
-def join_events(users: Pieces, accounts: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
+def join_events(events: Mapping[Side, Pieces], spec: GenerationSpec) -> Iterator[pa.Table]:
     """The join of stored events: what one batch of just these would add.
 
-    A part of the side that each row has one event of meets the other side part by part, so neither a person with many
-    events nor all pairs of two parts are ever in memory. Most often one part is all.
+    A part of the leading side meets the other side part by part, so neither a person with many events nor all pairs of
+    two parts are ever in memory. Most often one part is all.
     """
-    leading, others = (accounts, users) if spec.joinType == "asof" else (users, accounts)
-    for part in _parts(leading):
-        yield from _join_part(part, others, spec)
+    leading = JOIN_RULES[spec.joinType].leading
+    for part in _parts(events[leading]):
+        yield from _join_part(part, events[leading.other], spec)
 
 
 def _parts(events: Pieces) -> Iterator[pa.Table]:
@@ -224,12 +210,13 @@ def _parts(events: Pieces) -> Iterator[pa.Table]:
 
 def _join_part(part: pa.Table, others: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
     """All rows of some events of the leading side: pairs as they are found, or of each event the latest one."""
-    side = joined_changes.leading_side(spec.joinType)
+    rule = JOIN_RULES[spec.joinType]
+    side = rule.leading
     leading, latest = _as_rows(_named(part, side)), ROW_SCHEMA.empty_table()
     has_pair = np.zeros(part.num_rows, dtype=bool)
     for other in _parts(others):
         for pairs in _pairs(part, other, spec):
-            if spec.joinType in ("left", "inner"):
+            if not rule.takes_latest:
                 has_pair |= np.isin(joined_changes.keys_of(leading, side), joined_changes.keys_of(pairs, side))
                 yield pairs
                 continue
@@ -238,25 +225,19 @@ def _join_part(part: pa.Table, others: Pieces, spec: GenerationSpec) -> Iterator
                 for half in _halves(part):
                     yield from _join_part(half, others, spec)
                 return
-    yield _finish(leading.filter(pa.array(~has_pair)), latest, spec)
-
-
-def _finish(leading: pa.Table, pairs: pa.Table, spec: GenerationSpec) -> pa.Table:
-    none = ROW_SCHEMA.empty_table()
-    users, accounts = (none, leading) if spec.joinType == "asof" else (leading, none)
-    batch = Batch(users, accounts, pairs, BATCH_SCHEMA.empty_table(), tombstones=0)
-    return joined_changes.joined_changes(batch, spec.joinType).appended
+    events = {side: leading.filter(pa.array(~has_pair)), side.other: ROW_SCHEMA.empty_table()}
+    batch = Batch(events, latest, BATCH_SCHEMA.empty_table(), tombstones=0)
+    yield joined_changes.joined_changes(batch, spec.joinType).appended
 
 
 def _pairs(part: pa.Table, other: pa.Table, spec: GenerationSpec) -> Iterator[pa.Table]:
-    users, accounts = (other, part) if spec.joinType == "asof" else (part, other)
-    for some_users, some_accounts in _tiles(users, accounts):
-        left, right = _named(some_users, "user"), _named(some_accounts, "account")
-        pairs = left.join(right, keys="userId", join_type="inner")
-        if spec.joinType == "asof":
-            pairs = pairs.filter(pc.less_equal(pairs["userTs"], pairs["accountTs"]))
+    rule = JOIN_RULES[spec.joinType]
+    for some, some_others in _tiles(part, other):
+        pairs = _named(some, rule.leading).join(_named(some_others, rule.leading.other), keys=KEY, join_type="inner")
+        if rule.looks_back:
+            pairs = pairs.filter(pc.less_equal(pairs[rule.leading.other.ts], pairs[rule.leading.ts]))
         if spec.stateRetention is not None:
-            apart = pc.abs(pc.subtract(pairs["userTs"].cast(pa.int64()), pairs["accountTs"].cast(pa.int64())))
+            apart = pc.abs(pc.subtract(*(pairs[side.ts].cast(pa.int64()) for side in SIDES)))
             pairs = pairs.filter(pc.less_equal(apart, int(spec.stateRetention.total_seconds() * 1_000_000)))
         if pairs.num_rows:
             yield _as_rows(pairs)
@@ -289,10 +270,9 @@ def _longest_row(rows: pa.Table) -> int:
     return int(longest) + ROW_BYTES
 
 
-def _named(events: pa.Table, side: str) -> pa.Table:
-    renamed = {name: f"{side}{name.capitalize()}" for name in ("ts", "partition", "offset")}
+def _named(events: pa.Table, side: Side) -> pa.Table:
     kept = events.drop_columns(["topic"])
-    return kept.rename_columns([renamed.get(name, name) for name in kept.column_names])
+    return kept.rename_columns([side.position.get(name, name) for name in kept.column_names])
 
 
 def _as_rows(rows: pa.Table) -> pa.Table:

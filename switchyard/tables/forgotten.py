@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets, from_json, furthest, to_json
+from switchyard.records import KEY
 from switchyard.tables import store
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -168,10 +169,10 @@ def add_mark(layout: Layout, user_id: str, up_to: Offsets, found: Mapping[str, i
 
 
 def owner_of(value: str | None) -> str | None:
-    """The userId in the value of a rejected record; None where there is none to be read."""
+    """The key in the value of a rejected record; None where there is none to be read."""
     try:
         document = json.loads(value or "", parse_int=str, parse_float=str, parse_constant=str)
-        owner = document.get("userId") if isinstance(document, dict) else None
+        owner = document.get(KEY) if isinstance(document, dict) else None
         # Half of a surrogate pair, which JSON can name, is no text.
         return owner if isinstance(owner, str) and owner.encode() is not None else None
     except (ValueError, RecursionError):

@@ -1,161 +1,120 @@
 """What one micro-batch changes: pure functions from the batch's rows, as Arrow, to rows to add and rows to revise.
 
-The batch holds its new users, its new accounts, and its new pairs: every (user, account) of the same userId of which at
-least one side is new. That is enough to know all changes of `joined`:
-- left: a new user without a pair gets a null row; an old user with a pair loses its null row, if it has one;
-- inner: the pairs;
-- natural: a new user takes the latest account of its pairs; an old user takes it if it is later than the one it has;
-- asof: the same for accounts, where only users not after the account count.
+The batch holds its new events of both sides, and its new pairs: every two events of the same key of which at least one
+is new. That is enough to know all changes of `joined`. By the rule of the join (`JOIN_RULES`):
+- a new event of the leading side gets its pairs, or the latest of them, or without any a row with nulls;
+- an old event of the leading side with new pairs gets these too, and its row with nulls goes; or it takes the latest of
+  them, if that is later than what it has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from switchyard.records import BATCH, JOIN_RULES, LEFT, POSITIONS, RIGHT, SIDES, JoinRule, Side
 from switchyard.spec import GenerationSpec
 from switchyard.tables.files import pack_positions
-from switchyard.tables.schemas import ACCOUNTS, JOINED, REJECTS, USERS
+from switchyard.tables.schemas import FILE_SCHEMAS, to_arrow
 
-Side = Literal["user", "account"]
 Keys = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-ROW_SCHEMA = pa.schema([field for field in JOINED if field.name != "generation"])
-BATCH_SCHEMA = pa.schema([("kind", pa.string()), *ROW_SCHEMA, ("value", pa.string()), ("reason", pa.string())])
-POSITIONS = [f"{side}{name}" for side in ("user", "account") for name in ("Ts", "Partition", "Offset")]
-KINDS = ("user", "account", "pair", "reject", "tombstone")
+ROW_SCHEMA = FILE_SCHEMAS["joined"]
+BATCH_SCHEMA = pa.schema(to_arrow(BATCH))
 
 
 @dataclass(frozen=True)
 class Batch:
     """The rows of one micro-batch by kind, all with the columns of BATCH_SCHEMA."""
 
-    users: pa.Table
-    accounts: pa.Table
+    events: Mapping[Side, pa.Table]
     pairs: pa.Table
     rejects: pa.Table
     tombstones: int
 
     @property
     def input_rows(self) -> int:
-        counted = (self.users, self.accounts, self.rejects)
-        return sum(int(rows.num_rows) for rows in counted) + self.tombstones
+        return sum(int(rows.num_rows) for rows in (*self.events.values(), self.rejects)) + self.tombstones
 
 
 @dataclass(frozen=True)
 class JoinedChanges:
-    """Rows that are new in `joined`, and rows that stand for an older event (`revised`), keyed by `side`.
+    """Rows that are new in `joined`, and rows that stand for an older event of the leading side (`revised`).
 
-    With `drop_only` a revised row removes its event's null row; otherwise it takes the place of its event's row if the
-    other side's event is later than the one there.
+    Where a join takes the latest pair only, a revised row takes the place of its event's row if its other event is
+    later than the one there. Otherwise it removes its event's row with nulls.
     """
 
     appended: pa.Table
     revised: pa.Table
-    side: Side
-    drop_only: bool
+    rule: JoinRule
 
 
 def split_batch(rows: pa.Table) -> Batch:
-    kinds = {kind: rows.filter(pc.equal(rows["kind"], kind)) for kind in KINDS}
+    def of_kind(kind: str) -> pa.Table:
+        return rows.filter(pc.equal(rows["kind"], kind))
+
     return Batch(
-        users=kinds["user"],
-        accounts=kinds["account"],
-        pairs=kinds["pair"],
-        rejects=kinds["reject"],
-        tombstones=kinds["tombstone"].num_rows,
+        events={side: of_kind(side.singular) for side in SIDES},
+        pairs=of_kind("pair"),
+        rejects=of_kind("reject"),
+        tombstones=of_kind("tombstone").num_rows,
     )
 
 
-def user_rows(batch: Batch, topic: str) -> pa.Table:
-    return _source_rows(batch.users, USERS, "user", topic)
+def event_rows(batch: Batch, side: Side, topic: str) -> pa.Table:
+    """The batch's rows of the table of a side."""
+    return _source_rows(batch.events[side], FILE_SCHEMAS[side.plural], side, topic)
 
 
-def account_rows(batch: Batch, topic: str) -> pa.Table:
-    return _source_rows(batch.accounts, ACCOUNTS, "account", topic)
-
-
-def reject_rows(batch: Batch, users_topic: str, accounts_topic: str) -> pa.Table:
+def reject_rows(batch: Batch, spec: GenerationSpec) -> pa.Table:
     """Rejected records of both topics; a record carries the position columns of the side it came from."""
-    is_user = pc.is_valid(batch.rejects["userOffset"])
+    is_left = pc.is_valid(batch.rejects[LEFT.offset])
     parts = [
-        _source_rows(batch.rejects.filter(is_user), REJECTS, "user", users_topic),
-        _source_rows(batch.rejects.filter(pc.invert(is_user)), REJECTS, "account", accounts_topic),
+        _source_rows(batch.rejects.filter(mask), FILE_SCHEMAS["rejects"], side, spec.topic_of(side))
+        for side, mask in ((LEFT, is_left), (RIGHT, pc.invert(is_left)))
     ]
     return pa.concat_tables(parts)
 
 
 def _source_rows(rows: pa.Table, schema: pa.Schema, side: Side, topic: str) -> pa.Table:
-    renamed = {"ts": f"{side}Ts", "partition": f"{side}Partition", "offset": f"{side}Offset"}
-    fields = [field for field in schema if field.name != "generation"]
     columns = [
-        pa.repeat(pa.scalar(topic), rows.num_rows)
-        if field.name == "topic"
-        else rows[renamed.get(field.name, field.name)]
-        for field in fields
+        pa.repeat(pa.scalar(topic), rows.num_rows) if name == "topic" else rows[side.position.get(name, name)]
+        for name in schema.names
     ]
-    return pa.table(columns, schema=pa.schema(fields))
+    return pa.table(columns, schema=schema)
 
 
 def joined_changes(batch: Batch, join_type: str) -> JoinedChanges:
-    pairs = batch.pairs.select(ROW_SCHEMA.names)
-    if join_type == "inner":
-        return JoinedChanges(pairs, ROW_SCHEMA.empty_table(), "user", drop_only=True)
-    if join_type == "left":
-        return _left_changes(batch.users, pairs)
-    if join_type == "natural":
-        return _latest_changes(batch.users, pairs, "user")
-    if join_type == "asof":
-        return _latest_changes(batch.accounts, pairs, "account")
-    raise ValueError(f"unknown join type {join_type!r}")
-
-
-def _left_changes(users: pa.Table, pairs: pa.Table) -> JoinedChanges:
-    new, paired = keys_of(users, "user"), keys_of(pairs, "user")
-    unmatched = users.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
+    rule, pairs = JOIN_RULES[join_type], batch.pairs.select(ROW_SCHEMA.names)
+    if not rule.keeps_unmatched:
+        return JoinedChanges(pairs, ROW_SCHEMA.empty_table(), rule)
+    if rule.takes_latest:
+        pairs = keep_latest(pairs, rule.leading)
+    events = batch.events[rule.leading]
+    new, paired = keys_of(events, rule.leading), keys_of(pairs, rule.leading)
+    unmatched = events.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
     old, first = np.unique(paired, return_index=True)
     revised = pairs.take(pa.array(first[~np.isin(old, new)]))
-    return JoinedChanges(pa.concat_tables([pairs, unmatched]), revised, "user", drop_only=True)
-
-
-def _latest_changes(events: pa.Table, pairs: pa.Table, side: Side) -> JoinedChanges:
-    """One row for each event of `side`, with the latest event of the other side among its pairs."""
-    best = keep_latest(pairs, side)
-    new, paired = keys_of(events, side), keys_of(best, side)
-    unmatched = events.filter(pa.array(~np.isin(new, paired))).select(ROW_SCHEMA.names)
-    is_new = np.isin(paired, new)
-    appended = pa.concat_tables([best.filter(pa.array(is_new)), unmatched])
-    return JoinedChanges(appended, best.filter(pa.array(~is_new)), side, drop_only=False)
+    appended = pairs.filter(pa.array(np.isin(paired, new))) if rule.takes_latest else pairs
+    return JoinedChanges(pa.concat_tables([appended, unmatched]), revised, rule)
 
 
 def keys_of(rows: pa.Table, side: Side) -> Keys:
-    return pack_positions(rows[f"{side}Partition"], rows[f"{side}Offset"])
-
-
-def other(side: Side) -> Side:
-    return "account" if side == "user" else "user"
-
-
-def leading_side(join_type: str) -> Side:
-    """The side whose events each row of `joined` has exactly one of."""
-    return "account" if join_type == "asof" else "user"
-
-
-def topic_of(spec: GenerationSpec, side: Side) -> str:
-    return spec.usersTopic if side == "user" else spec.accountsTopic
+    return pack_positions(*(rows[name] for name in side.place))
 
 
 def keep_latest(pairs: pa.Table, side: Side) -> pa.Table:
     """Of each event of `side` the pair whose other event is the latest."""
     if pairs.num_rows == 0:
         return pairs
-    late = other(side)
-    names = (f"{side}Partition", f"{side}Offset", f"{late}Ts", f"{late}Partition", f"{late}Offset")
+    names = (*side.place, *side.other.position.values())
     ordered = pairs.take(pc.sort_indices(pairs, sort_keys=[(name, "ascending") for name in names]))
     keys = keys_of(ordered, side)
     is_last = np.append(keys[1:] != keys[:-1], True)
@@ -175,43 +134,47 @@ def revise_rows(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
     goes, row_of = find_revised(existing, changes)
     if not goes.any():
         return None
-    replacing = changes.revised.slice(0, 0) if changes.drop_only else changes.revised.take(pa.array(row_of[goes]))
+    found = row_of[goes] if changes.rule.takes_latest else row_of[:0]
+    replacing = changes.revised.take(pa.array(found))
     return Rewrite(kept=existing.filter(pa.array(~goes)), replacing=replacing)
 
 
 def find_revised(existing: pa.Table, changes: JoinedChanges) -> tuple[Mask, Keys]:
     """Which rows of a file lose their place, and the revised row for each. Looks at positions and times only."""
-    wanted = keys_of(changes.revised, changes.side)
+    side = changes.rule.leading
+    wanted = keys_of(changes.revised, side)
     order = np.argsort(wanted)
-    present = _present_keys(existing, changes.side)
+    present = _present_keys(existing, side)
     at = np.searchsorted(wanted[order], present)
     at[at == len(wanted)] = 0
     row_of = order[at]
     hit = wanted[row_of] == present
-    if changes.drop_only:
-        return hit & existing["accountOffset"].is_null().to_numpy(zero_copy_only=False), row_of
+    if not changes.rule.takes_latest:
+        return hit & _is_missing(existing, side.other), row_of
     candidates = changes.revised.select(POSITIONS).take(pa.array(row_of))
-    return hit & _is_later(candidates, existing, other(changes.side)), row_of
+    return hit & _is_later(candidates, existing, side.other), row_of
 
 
 def _present_keys(existing: pa.Table, side: Side) -> Keys:
     """Keys of the rows of a file; rows without an event of that side get a key that matches nothing."""
-    missing = existing[f"{side}Offset"].is_null().to_numpy(zero_copy_only=False)
-    keys = pack_positions(existing[f"{side}Partition"].fill_null(0), existing[f"{side}Offset"].fill_null(0))
-    return np.where(missing, -1, keys)
+    keys = pack_positions(*(existing[name].fill_null(0) for name in side.place))
+    return np.where(_is_missing(existing, side), -1, keys)
+
+
+def _is_missing(rows: pa.Table, side: Side) -> Mask:
+    return np.asarray(rows[side.offset].is_null().to_numpy(zero_copy_only=False))
 
 
 def _is_later(rows: pa.Table, than: pa.Table, side: Side) -> Mask:
     """Row by row: whether the event of `side` in `rows` is later than the one in `than`, which may be missing."""
-    later = than[f"{side}Offset"].is_null().to_numpy(zero_copy_only=False).copy()
+    later = _is_missing(than, side).copy()
     undecided = ~later
-    for name, kind in ((f"{side}Ts", pa.int64()), (f"{side}Partition", None), (f"{side}Offset", None)):
-        mine, theirs = (_numbers(table[name], kind) for table in (rows, than))
+    for name in side.position.values():
+        mine, theirs = (_numbers(table[name]) for table in (rows, than))
         later |= undecided & (mine > theirs)
         undecided &= mine == theirs
-    return np.asarray(later)
+    return later
 
 
-def _numbers(column: pa.ChunkedArray, kind: pa.DataType | None) -> np.ndarray[Any, Any]:
-    values = column.cast(kind) if kind is not None else column
-    return np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False))
+def _numbers(column: pa.ChunkedArray) -> Keys:
+    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))

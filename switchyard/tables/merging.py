@@ -19,7 +19,7 @@ from switchyard.tables import files
 from switchyard.tables.compaction import LiveFile, list_files, replace_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import gather, scan_files
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 
 FAN_IN = 32
 SMALLEST_BYTES = 128 * 1024
@@ -69,9 +69,8 @@ def merge_small(
 
     A file that somebody else has replaced meanwhile makes its group void, and nothing is lost: it is chosen anew later.
     """
-    side = key[0].removesuffix("Partition") if name == "joined" else None
     merged = 0
-    for group in choose_merges(list_files(table, generation, side), most_bytes):
+    for group in choose_merges(list_files(table, generation), most_bytes):
         folder = Folder.at(layout.table(name))
         added = [files.write_file(folder, generation, rows, False) for rows in _read(folder, name, group, key)]
         if replace_files(layout, name, generation, group, added):
@@ -84,7 +83,6 @@ def merge_small(
 
 def _read(folder: Folder, name: str, group: Sequence[LiveFile], key: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of a group, sorted; in several parts only where they are far larger in memory than on disk."""
-    schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation"])
-    pieces = scan_files(folder, {file.path: file.rows for file in group}, schema)
+    pieces = scan_files(folder, {file.path: file.rows for file in group}, FILE_SCHEMAS[name])
     for rows in gather(pieces, MOST_ROWS, MOST_BYTES):
         yield rows.sort_by([(column, "ascending") for column in key])

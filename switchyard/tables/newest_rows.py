@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from switchyard.tables.commits import DataFile
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import scan_file
-from switchyard.tables.schemas import PARTITIONED, SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS, PARTITIONED, SCHEMAS
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 ROW_BYTES = 64
@@ -79,7 +79,7 @@ def find_newest(folder: Folder, name: str, live: Sequence[DataFile], stamps: Seq
 
 def _take(folder: Folder, name: str, file: DataFile, wanted: Numbers) -> Iterator[tuple[Numbers, pa.Table]]:
     """The wanted rows of a file, given in order: pieces of these with their numbers in `wanted`."""
-    schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation" or name not in PARTITIONED])
+    schema = FILE_SCHEMAS[name]
     first = 0
     for piece in scan_file(folder, file.path, schema) if len(wanted) else ():
         low, high = np.searchsorted(wanted, [first, first + piece.num_rows])

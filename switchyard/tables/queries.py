@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from switchyard.errors import InputError
+from switchyard.records import SIDES
 from switchyard.tables.schemas import SCHEMAS
 
 WINDOW_ROWS = 10_000
 MOST_ROWS = 1_000
 MOST_FILTERS = 20
 MOST_TEXT = 200
-SECRET_COLUMNS = frozenset({"email", "value"})
+SECRET_COLUMNS = frozenset({"value", *(field.name for side in SIDES for field in side.fields if field.holds_addresses)})
 """Columns in which e-mail addresses stand: who may not see these must not find them by filtering or sorting either."""
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

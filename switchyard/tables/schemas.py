@@ -1,49 +1,36 @@
-"""The columns of every table, once. The names and their order are the contract."""
+"""The columns of every table, once. The names and their order are the contract.
+
+Those of records are derived from their declaration.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
+from switchyard.layout import BIG_TABLES
+from switchyard.records import JOINED, POSITION, SIDES, Columns, Side
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-_POSITION = [("ts", TIMESTAMP), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+_TYPES = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": TIMESTAMP,
+}
+_GENERATION = ("generation", pa.int64())
 
-USERS = pa.schema(
-    [
-        ("generation", pa.int64()),
-        ("userId", pa.string()),
-        ("name", pa.string()),
-        ("email", pa.string()),
-        ("age", pa.int64()),
-        *_POSITION,
-    ]
-)
-ACCOUNTS = pa.schema(
-    [
-        ("generation", pa.int64()),
-        ("userId", pa.string()),
-        ("accountType", pa.string()),
-        ("balance", pa.float64()),
-        *_POSITION,
-    ]
-)
-JOINED = pa.schema(
-    [
-        ("generation", pa.int64()),
-        ("userId", pa.string()),
-        ("name", pa.string()),
-        ("email", pa.string()),
-        ("age", pa.int64()),
-        ("accountType", pa.string()),
-        ("balance", pa.float64()),
-        ("userTs", TIMESTAMP),
-        ("userPartition", pa.int32()),
-        ("userOffset", pa.int64()),
-        ("accountTs", TIMESTAMP),
-        ("accountPartition", pa.int32()),
-        ("accountOffset", pa.int64()),
-    ]
-)
+
+def to_arrow(columns: Columns) -> list[tuple[str, pa.DataType]]:
+    return [(name, _TYPES[kind]) for name, kind in columns.items()]
+
+
+def _events(side: Side) -> pa.Schema:
+    position = to_arrow(POSITION)
+    return pa.schema([_GENERATION, *to_arrow(side.columns), position[0], ("topic", pa.string()), *position[1:]])
+
+
 REJECTS = pa.schema(
     [
         ("generation", pa.int64()),
@@ -160,9 +147,8 @@ FORGOTTEN = pa.schema(
 )
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "users": USERS,
-    "accounts": ACCOUNTS,
-    "joined": JOINED,
+    **{side.plural: _events(side) for side in SIDES},
+    "joined": pa.schema([_GENERATION, *to_arrow(JOINED)]),
     "rejects": REJECTS,
     "status": STATUS,
     "swap_history": SWAP_HISTORY,
@@ -173,4 +159,6 @@ SCHEMAS: dict[str, pa.Schema] = {
     "incidents": INCIDENTS,
     "forgotten": FORGOTTEN,
 }
-PARTITIONED = frozenset({"users", "accounts", "joined", "rejects", "progress"})
+PARTITIONED = frozenset({*BIG_TABLES, "progress"})
+FILE_SCHEMAS = {name: schema.remove(0) if name in PARTITIONED else schema for name, schema in SCHEMAS.items()}
+"""The columns of a data file: the generation is the name of its folder."""

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from switchyard.errors import InputError
 from switchyard.layout import Layout
+from switchyard.records import SIDES
 from switchyard.tables import store
 from switchyard.tables.commits import files_since, list_data_files, oldest_needed
 from switchyard.tables.folders import Folder
@@ -18,8 +19,7 @@ from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 
 ACTIVE_NAMES = {
-    "users_ui": "users",
-    "accounts_ui": "accounts",
+    **{f"{side.plural}_ui": side.plural for side in SIDES},
     "final_ui": "joined",
     "rejects_ui": "rejects",
 }
@@ -34,9 +34,8 @@ WHOLE_NAMES = {
     "forgotten": "forgotten",
 }
 NEWEST_BY = {
-    "users": ("ts",),
-    "accounts": ("ts",),
-    "joined": ("userTs", "accountTs"),
+    **{side.plural: ("ts",) for side in SIDES},
+    "joined": tuple(side.ts for side in SIDES),
     "rejects": ("ts",),
     "status": ("lastApplied",),
     "logs": ("ts",),

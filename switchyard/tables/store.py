@@ -27,7 +27,7 @@ from switchyard.errors import LostRaceError, UnwritableError
 from switchyard.layout import Layout
 from switchyard.object_store import explain_failure, find_store, is_on_object_store
 from switchyard.tables.folders import Folder, options_of
-from switchyard.tables.schemas import PARTITIONED, SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS, PARTITIONED, SCHEMAS
 
 Row = dict[str, Any]
 MOST_RACES = 200
@@ -270,7 +270,7 @@ def read_files(
     Only these files cost anything: the dataset of delta-rs makes an expression of the statistics of every live file.
     """
     wanted = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
-    schema = pa.schema([field for field in SCHEMAS[name] if field.name != "generation" or name not in PARTITIONED])
+    schema = FILE_SCHEMAS[name]
     stored = [column for column in wanted.names if column in schema.names]
     folder = Folder.at(table.table_uri).as_filesystem()
     parts = [wanted.empty_table()]

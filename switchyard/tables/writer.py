@@ -19,7 +19,7 @@ from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id, 
 from switchyard.tables import files, store
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import FILE_BYTES, gather, scan_file
-from switchyard.tables.schemas import SCHEMAS
+from switchyard.tables.schemas import FILE_SCHEMAS
 from switchyard.tables.transaction_markers import Markers
 
 FILE_ROWS = 2**20
@@ -90,8 +90,7 @@ class TableWriter:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a data file: the generation is the name of its folder."""
-        return pa.schema([field for field in SCHEMAS[self.name] if field.name != "generation"])
+        return FILE_SCHEMAS[self.name]
 
     def write(self, rows: pa.Table) -> AddAction:
         self.touched_files += 1

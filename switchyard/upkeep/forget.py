@@ -20,6 +20,7 @@ from switchyard.errors import FencedError, InputError
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, Layout, forgotten_app_id
 from switchyard.offsets import Offsets, from_json, furthest
+from switchyard.records import KEY
 from switchyard.settings import Settings
 from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Ledger
@@ -76,7 +77,7 @@ REMAINDERS = (
     ),
     Remainder(
         "rejects",
-        "values in which no userId can be read, such as broken JSON, and the positions of forgotten records",
+        f"values in which no {KEY} can be read, such as broken JSON, and the positions of forgotten records",
         "with the removal of the generation's rows",
     ),
     Remainder(
@@ -131,7 +132,7 @@ def find_rows(layout: Layout, user_id: str, tell: Tell) -> dict[str, Counter[int
 
 
 def _count_in_file(folder: Folder, path: str, name: str, user_id: str) -> int:
-    column = "value" if name == "rejects" else "userId"
+    column = "value" if name == "rejects" else KEY
     pieces = (rows[column] for rows in scan_file(folder, path, SCHEMAS[name], [column]))
     if name == "rejects":
         return sum(owner_of(value.as_py()) == user_id for values in pieces for value in values)

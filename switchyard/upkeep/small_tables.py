@@ -16,7 +16,7 @@ from switchyard.tables.commits import list_data_files
 from switchyard.tables.compaction import LiveFile, list_files, replace_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import FILE_BYTES, gather, scan_files
-from switchyard.tables.schemas import PARTITIONED, PROGRESS, SCHEMAS, TIMESTAMP
+from switchyard.tables.schemas import FILE_SCHEMAS, PROGRESS, TIMESTAMP
 from switchyard.upkeep.progress_folding import KNOWN_BY, fold_progress, know_progress
 
 ROWS_PER_FILE = 20_000
@@ -137,8 +137,5 @@ class _Group:
 
     def _scan(self) -> Iterator[pa.Table]:
         """The rows; columns that they were written without are null."""
-        schema = SCHEMAS[self.name]
-        if self.name in PARTITIONED:
-            schema = pa.schema([field for field in schema if field.name != "generation"])
         live = {file.path: file.rows for file in self.files}
-        return scan_files(Folder.at(self.layout.table(self.name)), live, schema)
+        return scan_files(Folder.at(self.layout.table(self.name)), live, FILE_SCHEMAS[self.name])

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from switchyard.errors import FencedError
 from switchyard.layout import Layout
+from switchyard.records import LEFT
 from switchyard.spec import GenerationSpec
 from switchyard.tables import joined_changes, store
+from switchyard.tables.joined_writer import commit_joined
 from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 from tests import model
@@ -97,9 +99,9 @@ def commit_with_crash(layout: Layout, sink: BatchSink, batch_id: int, rows: pa.T
         return sink
     batch = joined_changes.split_batch(rows)
     if crash == "after users":
-        sink.commit_appended("users", batch_id, joined_changes.user_rows(batch, "users"))
+        sink.commit_appended("users", batch_id, joined_changes.event_rows(batch, LEFT, "users"))
     elif crash == "after joined":
-        sink.commit_joined(batch_id, joined_changes.joined_changes(batch, sink.spec.joinType))
+        commit_joined(sink.writers["joined"], batch_id, joined_changes.joined_changes(batch, sink.spec.joinType))
     elif crash == "replayed":
         sink.commit_arrow(batch_id, rows)
     successor = BatchSink(layout, sink.spec, claim_attempt(layout, sink.spec.generation))

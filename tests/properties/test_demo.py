@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from switchyard.kafka.demo import CURRENT_PEOPLE, LIVES, DemoRecord, draw_records
 from switchyard.layout import JOIN_TYPES
+from switchyard.records import LEFT
 from tests.model import Event, join
 
 MOST_ROWS_PER_EVENT = 1.5
@@ -27,7 +28,7 @@ def lives_of(records: list[DemoRecord]) -> dict[str, str]:
     """The kinds of events that each person has had, in order of arrival."""
     lives: dict[str, str] = defaultdict(str)
     for record in records:
-        lives[str(record.fields["userId"])] += "U" if record.is_user else "A"
+        lives[str(record.fields["userId"])] += "U" if record.side == LEFT else "A"
     return lives
 
 
@@ -46,7 +47,7 @@ def sum_rows(records: list[DemoRecord]) -> Counter[str]:
 
 def as_events(records: list[DemoRecord]) -> list[Event]:
     return [
-        Event("user" if record.is_user else "account", str(record.fields["userId"]), number, 0, number)
+        Event("user" if record.side == LEFT else "account", str(record.fields["userId"]), number, 0, number)
         for number, record in enumerate(records)
     ]
 
@@ -99,7 +100,7 @@ def test_some_have_no_account_some_a_late_one_and_some_an_early_one_and_users_ch
     assert {"U", "UUAA", "AUUA"} <= set(LIVES)
     versions: dict[object, set[tuple[object, ...]]] = defaultdict(set)
     for record in records:
-        if record.is_user:
+        if record.side == LEFT:
             versions[record.fields["userId"]].add(tuple(record.fields.values()))
     for field in (1, 2, 3):
         assert any(len({version[field] for version in those}) > 1 for those in versions.values())

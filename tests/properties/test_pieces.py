@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 from switchyard.layout import Layout
 from switchyard.offsets import from_json
+from switchyard.records import LEFT, RIGHT
 from switchyard.tables import forgetting, long_text, store
 from switchyard.tables.batch_totals import Chain, read_chain
 from switchyard.tables.newest_rows import Places
 from switchyard.tables.pieces import gather
 from switchyard.tables.progress import batches
-from switchyard.tables.schemas import ACCOUNTS, SCHEMAS, USERS
+from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import newest_rows
 from tests import model
 from tests.properties.test_batches import spec_of
@@ -107,8 +108,8 @@ def events(schema: pa.Schema) -> st.SearchStrategy[pa.Table]:
 @pytest.mark.parametrize("join_type", sorted(model.JOINS))
 @settings(max_examples=25, deadline=None)
 @given(
-    users=events(USERS),
-    accounts=events(ACCOUNTS),
+    users=events(SCHEMAS["users"]),
+    accounts=events(SCHEMAS["accounts"]),
     most=st.integers(1, 20),
     rows=st.integers(1, 8),
     size=st.integers(1, 2_000),
@@ -117,7 +118,8 @@ def test_a_join_in_parts_is_the_join(
     join_type: str, users: pa.Table, accounts: pa.Table, most: int, rows: int, size: int
 ) -> None:
     def join(most_rows: int) -> Counter[str]:
-        parts = forgetting.join_events(partial(cut, users, most_rows), partial(cut, accounts, most_rows), spec)
+        events = {LEFT: partial(cut, users, most_rows), RIGHT: partial(cut, accounts, most_rows)}
+        parts = forgetting.join_events(events, spec)
         return Counter(str(row) for part in parts for row in part.to_pylist())
 
     spec = spec_of(join_type)

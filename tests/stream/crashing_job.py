@@ -72,10 +72,10 @@ def crash_after_flip(try_flip: Callable[..., bool]) -> Callable[..., bool]:
     return wrapped
 
 
-def leak_values(user_rows: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+def leak_values(event_rows: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     def wrapped(*arguments: Any) -> pa.Table:
-        rows = user_rows(*arguments)
-        if place == "leak" and moment in rows["name"].to_pylist():
+        rows = event_rows(*arguments)
+        if place == "leak" and "name" in rows.column_names and moment in rows["name"].to_pylist():
             pa.array([" ".join(rows["email"].to_pylist() + rows["name"].to_pylist())]).cast(pa.int64())
         return rows
 
@@ -94,7 +94,7 @@ def get_stuck(collect: Callable[..., Any]) -> Callable[..., Any]:
 if place == "loud":
     session.LOGGING = Path(moment)
 runner.collect_if_it_fits = get_stuck(runner.collect_if_it_fits)
-joined_changes.user_rows = leak_values(joined_changes.user_rows)
+joined_changes.event_rows = leak_values(joined_changes.event_rows)
 transitions.try_flip = crash_after_flip(transitions.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
 progress_report.report = crash_in_report(progress_report.report)

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.layout import Layout
-from switchyard.stream.audit import POSITIONS, Audit, audit_generation
+from switchyard.records import PLACES
+from switchyard.stream.audit import Audit, audit_generation
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from tests.events import draw_events
@@ -58,7 +59,7 @@ def audit_after(stream: Stream, table: str, change: Change) -> Audit:
 def test_a_wrong_row_of_joined_is_counted_and_its_position_shown(
     stream: Stream, change: Change, missing: int, extra: int
 ) -> None:
-    first = store.read_arrow(stream.settings.layout, "joined", generation=1).slice(0, 1).select(POSITIONS).to_pylist()
+    first = store.read_arrow(stream.settings.layout, "joined", generation=1).slice(0, 1).select(PLACES).to_pylist()
     audit = audit_after(stream, "joined", change)
     assert (audit.missing, audit.extra, audit.unaccounted) == (missing, extra, 0)
     assert not audit.is_clean

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
+from switchyard.records import BATCH, JOIN_RULES
 from switchyard.stream.bulk import classify_rows, count_kinds, end_at
-from switchyard.stream.query import BATCH_COLUMNS
 from switchyard.tables import store
 from tests.events import draw_events
 from tests.stream.running import Stream
 from tests.stream.tables import parse_tables
 from tests.topics import Topics
 
-SCHEMA = ", ".join(f"{name} {kind}" for name, kind in BATCH_COLUMNS.items())
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in BATCH.items())
 NUMBERS = ("userOffset", "accountOffset")
 
 
@@ -30,14 +30,14 @@ def typed(row: dict[str, str | None]) -> tuple[Any, ...]:
         if (offset := offsets[f"{side}Offset"]) is not None:
             moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=offset)
             values |= {f"{side}Partition": 0, f"{side}Ts": moment}
-    return tuple(values.get(name) for name in BATCH_COLUMNS)
+    return tuple(values.get(name) for name in BATCH)
 
 
 @pytest.mark.parametrize("join_type", ["natural", "left"])
 def test_docstring_table_of_matches_holds(spark: SparkSession, join_type: str) -> None:
     table = parse_tables(classify_rows.__doc__ or "")[""]
     rows = spark.createDataFrame([typed(row) for row in table], SCHEMA)
-    found = classify_rows(rows, "user", is_left=join_type == "left").collect()
+    found = classify_rows(rows, JOIN_RULES[join_type]).collect()
     assert {(row["userOffset"], row["accountOffset"], row["match"]) for row in found} == {
         (int(row["userOffset"] or 0), None if row["accountOffset"] is None else int(row["accountOffset"]), match)
         for row in table

@@ -71,9 +71,8 @@ def test_compacted_files_hold_the_same_rows_and_the_stream_revises_them(
 
 
 def assert_layout(layout: Layout, join_type: str) -> None:
-    """Sorted by the key, cut into more than one file, and rows without an account apart."""
-    side = sort_key("joined", join_type)[0].removesuffix("Partition")
-    live = list_files(store.open_table(layout, "joined"), 1, side)
+    """Sorted by the key, cut into more than one file, and unmatched rows apart."""
+    live = list_files(store.open_table(layout, "joined"), 1, sort_key("joined", join_type))
     assert all(file.unmatched_rows in (0, file.rows) for file in live)
     paired = [file for file in live if file.unmatched_rows == 0]
     assert len(paired) > 1

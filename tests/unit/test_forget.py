@@ -14,6 +14,7 @@ from switchyard.cli.main import main
 from switchyard.errors import FencedError, InputError
 from switchyard.layout import Layout
 from switchyard.policies import Rules
+from switchyard.records import LEFT
 from switchyard.settings import Settings
 from switchyard.stream.progress_report import position_of
 from switchyard.stream.runner import BatchRunner
@@ -58,7 +59,7 @@ def write_batch(layout: Layout, is_reported: bool = True, value: str = '{"userId
         sink.commit_arrow(0, rows)
         report_batch(layout, sink, 1, 0)
     else:
-        sink.commit_appended("users", 0, joined_changes.user_rows(joined_changes.split_batch(rows), "users"))
+        sink.commit_appended("users", 0, joined_changes.event_rows(joined_changes.split_batch(rows), LEFT, "users"))
     return sink
 
 

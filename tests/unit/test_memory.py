@@ -18,6 +18,7 @@ from switchyard.health.checks import WINDOW
 from switchyard.health.gaps import find_gaps
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.offsets import Gap, to_json
+from switchyard.records import JOIN_RULES, LEFT, RIGHT
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.history import Ledger
 from switchyard.tables import files, forgetting, store
@@ -26,16 +27,16 @@ from switchyard.tables.folders import Folder
 from switchyard.tables.forgetting import REASON
 from switchyard.tables.forgotten import add_mark
 from switchyard.tables.joined_changes import ROW_SCHEMA, JoinedChanges
+from switchyard.tables.joined_writer import commit_joined
 from switchyard.tables.live import LiveTables
 from switchyard.tables.long_text import MOST_CHARACTERS
 from switchyard.tables.pieces import scan_file
 from switchyard.tables.progress import newest_progress, recent_rate, recent_rows, report
 from switchyard.tables.queries import parse_query
 from switchyard.tables.reader import Reader
-from switchyard.tables.schemas import ACCOUNTS, PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP, USERS
-from switchyard.tables.sink import BatchSink
+from switchyard.tables.schemas import PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP
 from switchyard.tables.stable_names import newest_rows
-from switchyard.tables.writer import claim_attempt
+from switchyard.tables.writer import TableWriter, claim_attempt
 from switchyard.upkeep.forget import DONE, find_rows, forget_in_ended
 from switchyard.upkeep.referenced_versions import read_referenced_versions
 from switchyard.upkeep.small_tables import merge_small
@@ -194,9 +195,12 @@ def join_many(count: int) -> int:
             [{"userId": "a", "ts": START, "topic": "t", "partition": 0, "offset": n} for n in range(count)],
             schema=pa.schema([field for field in schema if field.name != "generation"]),
         )
-        for schema in (USERS, ACCOUNTS)
+        for schema in (SCHEMAS["users"], SCHEMAS["accounts"])
     )
-    return sum(rows.num_rows for rows in forgetting.join_events(lambda: [users], lambda: [accounts], spec_of("inner")))
+    return sum(
+        rows.num_rows
+        for rows in forgetting.join_events({LEFT: lambda: [users], RIGHT: lambda: [accounts]}, spec_of("inner"))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -316,8 +320,8 @@ def revise_one(layout: Layout) -> list[tuple[int, int]]:
     row = {"userTs": START, "userPartition": 0, "userOffset": 7}
     row |= {"accountTs": START, "accountPartition": 0, "accountOffset": 3}
     revised = pa.Table.from_pylist([row], schema=ROW_SCHEMA)
-    changed = JoinedChanges(ROW_SCHEMA.empty_table(), revised, "user", drop_only=False)
-    BatchSink(layout, spec_of("natural"), claim_attempt(layout, 1)).commit_joined(0, changed)
+    changed = JoinedChanges(ROW_SCHEMA.empty_table(), revised, JOIN_RULES["natural"])
+    commit_joined(TableWriter(layout, "joined", 1, claim_attempt(layout, 1)), 0, changed)
     found = store.read_arrow(layout, "joined", generation=1, columns=["userOffset", "accountOffset"])
     return sorted(zip(*found.to_pydict().values(), strict=True), key=lambda place: (place[1] or 0, place[0]))
 
@@ -334,9 +338,12 @@ def join_long(count: int) -> int:
             [{"userId": "a", "ts": START, "topic": "t", "partition": 0, "offset": n} | texts for n in range(count)],
             schema=pa.schema([field for field in schema if field.name != "generation"]),
         )
-        for schema, texts in ((USERS, {"name": "x" * 500_000}), (ACCOUNTS, {}))
+        for schema, texts in ((SCHEMAS["users"], {"name": "x" * 500_000}), (SCHEMAS["accounts"], {}))
     )
-    return sum(rows.num_rows for rows in forgetting.join_events(lambda: [users], lambda: [accounts], spec_of("inner")))
+    return sum(
+        rows.num_rows
+        for rows in forgetting.join_events({LEFT: lambda: [users], RIGHT: lambda: [accounts]}, spec_of("inner"))
+    )
 
 
 def test_the_newest_report_and_the_named_versions_of_hours_in_one_file(layout: Layout) -> None:

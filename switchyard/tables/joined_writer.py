@@ -1,0 +1,96 @@
+"""Writes the rows of `joined`: new ones into new files, and the files again of which a batch revises rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from switchyard.records import POSITIONS, RIGHT
+from switchyard.tables import files
+from switchyard.tables.joined_changes import ROW_SCHEMA, JoinedChanges, find_revised, keys_of, revise_rows
+from switchyard.tables.merging import level_of
+from switchyard.tables.pieces import FILE_BYTES, gather
+from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
+
+REVISING_THREADS = 2
+HELD_BYTES = 2**20
+"""What is held of a small file until the rows of all are written; a long text that repeats takes little on disk."""
+
+
+@dataclass(frozen=True)
+class RewrittenFile:
+    """The files in the place of one file of `joined`, and its rows that go into a file with those of others.
+
+    All that is left of a small file does, so that the next batch has fewer to write again.
+    """
+
+    added: list[AddAction]
+    replacing: list[pa.Table]
+
+
+def commit_joined(writer: TableWriter, batch_id: int, changes: JoinedChanges, added: Sequence[AddAction] = ()) -> None:
+    """Adds the new rows (or files that hold them) and revises older rows, in one commit."""
+
+    def revise(table: DeltaTable) -> Revision:
+        revision = Revision(list(added))
+        replacing = [changes.appended]
+        wanted = _files_to_revise(table, writer.generation, changes)
+        with ThreadPoolExecutor(REVISING_THREADS) as pool:
+            for file, rewritten in zip(wanted, pool.map(rewrite, wanted), strict=True):
+                if rewritten is None:
+                    continue
+                revision.removed.append(files.remove_file(writer.generation, file.path, file.size))
+                revision.added.extend(rewritten.added)
+                replacing += rewritten.replacing
+        revision.added.extend(write_joined(writer, pa.concat_tables(replacing)))
+        return revision
+
+    def rewrite(file: files.FileRange) -> RewrittenFile | None:
+        # Most files are only looked at: their positions are a small part of them.
+        is_touched = any(find_revised(rows, changes)[0].any() for rows in writer.scan(file.path, POSITIONS))
+        return _rewrite(writer, file, changes) if is_touched else None
+
+    writer.commit(batch_id, revise)
+
+
+def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
+    """Unmatched rows go into files of their own, so that finding them again reads little else."""
+    unmatched = rows[RIGHT.offset].is_null()
+    if rows[RIGHT.offset].null_count in (0, rows.num_rows):
+        return [writer.write(rows)] if rows.num_rows else []
+    return [writer.write(rows.filter(part)) for part in (unmatched, pc.invert(unmatched))]
+
+
+def _rewrite(writer: TableWriter, file: files.FileRange, changes: JoinedChanges) -> RewrittenFile:
+    rewritten = RewrittenFile([], [ROW_SCHEMA.empty_table()])
+
+    def revise() -> Iterator[pa.Table]:
+        for rows in writer.scan(file.path):
+            found = revise_rows(rows, changes)
+            if found is not None:
+                rewritten.replacing.append(found.replacing)
+            yield rows if found is None else found.kept
+
+    for kept in gather(revise(), FILE_ROWS, FILE_BYTES):
+        if level_of(file.size) == 0 and kept.nbytes <= HELD_BYTES:
+            rewritten.replacing.append(kept)
+        else:
+            rewritten.added.extend(write_joined(writer, kept))
+    return rewritten
+
+
+def _files_to_revise(table: DeltaTable, generation: int, changes: JoinedChanges) -> list[files.FileRange]:
+    if changes.revised.num_rows == 0:
+        return []
+    side = changes.rule.leading
+    live = files.live_files(table, generation, side.place)
+    if not changes.rule.takes_latest:
+        live = [file for file in live if file.unmatched_rows]
+    return files.files_that_may_hold(live, np.unique(keys_of(changes.revised, side)))
