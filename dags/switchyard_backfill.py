@@ -1,7 +1,7 @@
 """
 # A snapshot of history
 
-**What it does.** Builds the join of a range of two topics as a batch, into a generation of its own, and on request
+**What it does.** Builds the join of a range of two topics as a batch, into a separate generation, and on request
 makes it the active one.
 
 | task | does |
@@ -22,11 +22,11 @@ stream, which reads what it has missed. A message with a `start` also asks for a
 that was built before, give its number as *Finished generation*; the other fields do not count then.
 
 **Is it safe to run again?** Yes. Clearing `build` goes on where the last try ended, and does nothing when it is built.
-Each record is written once. Clearing `publish` repeats nothing: one run is one command. A new run builds anew.
+Each record is written once. Clearing `publish` repeats nothing: one run is one command. A new run writes another.
 
 **When it fails.**
-- `build` is red at once: the order was refused, and the log says why in one sentence. Nothing was touched. Mend it and
-  trigger a new run.
+- `build` is red at once: the order was refused, and the log says why in one sentence. Nothing was touched. Correct
+  it and trigger a new run.
 - `build` is red with *Kafka no longer holds …*: retention has deleted the beginning of the range. Begin later.
 - `build` waits for a retry: the job died, or the broker was away. It goes on by itself.
 - `build` is red with *the data gate is shut*: keep its log, this is a fault in the join or on the disk.

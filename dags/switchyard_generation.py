@@ -29,8 +29,8 @@ and its run turns green.
   Read the end of the log of the last try. Most often the broker cannot be reached, or Kafka no longer holds
   records the checkpoint still needs.
 - `stream` is skipped: nothing was to be done, the swap was superseded, or a newer attempt has taken over.
-- `close` is red after a long life: the stream was given up. `switchyard_health` starts another run for it. Mend the
-  cause, or roll back with `switchyard_rollback`.
+- `close` is red after a long life: the stream was given up. `switchyard_health` starts another run for it. Repair
+  the cause, or roll back with `switchyard_rollback`.
 """
 
 from __future__ import annotations

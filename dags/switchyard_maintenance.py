@@ -25,7 +25,7 @@ says what would be done. `switchyard maintain` does the same without Airflow.
 
 **When it fails.** A step that fails does not keep the others from running; `report` is red and names it. The log of the
 step says why. Nothing that is still needed was deleted: clear the task, or wait for the next night. A step of `vacuum`
-that says that files are missing means that somebody else has deleted files of a table.
+that says that files are missing means that another program has deleted files of a table.
 """
 
 from __future__ import annotations

@@ -3,19 +3,20 @@
 
 **What it does.** One run is one spare driver: a Spark driver that has started, has rehearsed on the newest records of
 the active topics, and waits for the arguments of a generation. The next run of `switchyard_generation` that needs a
-driver takes it, so that a swap need not wait for a JVM to start and warm up. From that moment the task `stream` there
-is its owner, with its log and its end; the task here ends, and the next run starts the next spare.
+driver takes it, so that a swap need not wait for a JVM to start and warm up. From that moment the driver belongs to
+the task `stream` there, which shows its log and judges its end. The task here ends, and the next run starts the next
+spare.
 
 | task | does |
 |---|---|
-| `wait` | waits until no swap is under way, starts the driver, and looks after it until it is taken |
+| `wait` | waits until no swap is under way, starts the driver, and watches it until it is taken |
 
 **When it runs.** All the time, one run after another, when `SWITCHYARD_SPARE` is on; never when it is off. It takes the
 memory of one more driver (`SWITCHYARD_DRIVER_MEMORY`).
 
 **Is it safe to run again?** Yes. A spare has no generation and writes no table. Clearing or failing `wait` ends a spare
-that nobody has taken, and leaves one that was taken alone. Whatever happens here, a swap that finds no spare within two
-seconds starts a driver of its own.
+that is not taken, and leaves one that was taken alone. Whatever happens here, a swap that gets no spare within two
+seconds submits a driver.
 
 **When it fails.**
 - `wait` waits for a retry: the spare driver has ended by itself. Read the end of its log: most often memory, or a

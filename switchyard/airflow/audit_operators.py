@@ -39,7 +39,7 @@ class AuditJobOperator(BatchJobOperator):
 
 
 class AccountOperator(BaseOperator):
-    """Red with the first places when something is not accounted for."""
+    """Fails with the first positions when something is not accounted for."""
 
     ui_color = "#e3f1e3"
 
@@ -54,7 +54,7 @@ class AccountOperator(BaseOperator):
         return read_kafka()
 
     def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
-        """Imported when the task runs, never when a DAG is parsed: delta-rs does not survive a fork."""
+        """Import when the task runs, never when a DAG is parsed: delta-rs does not survive a fork."""
         raise NotImplementedError
 
 

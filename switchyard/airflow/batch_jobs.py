@@ -1,4 +1,4 @@
-"""spark-submit of a job that ends by itself, as an Airflow task: what it found is the task's result."""
+"""spark-submit of a batch job as an Airflow task; what the job found is the result of the task."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from switchyard.settings import Settings, load_settings
 class BatchJobOperator(SparkSubmitOperator):
     """Runs `jobs/<job>` with `--output FILE`; the JSON it writes there is the result.
 
-    A job that ends with another code than 0 fails the task without a retry when it has written a result: it has found
-    something that trying again will not mend. `describe_failure` makes a sentence of it.
+    A job that writes a result and ends with another code than 0 has found a fault in the data. Its task fails without a
+    retry, which would find the same. `describe_failure` words the fault.
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "job_arguments")

@@ -25,7 +25,7 @@ def read_kafka(conn_id: str = KAFKA_CONNECTION) -> dict[str, str]:
 
 
 def read_control_kafka() -> dict[str, str]:
-    """The same for the control topic, which is where the data is unless a connection says otherwise."""
+    """The same for the control topic, which is on the cluster of the data unless a connection says otherwise."""
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     try:
@@ -50,9 +50,9 @@ def check_kafka(extra: Mapping[str, Any], conn_id: str = KAFKA_CONNECTION) -> di
 
 
 def main(names: Sequence[str]) -> None:
-    """Writes the first of these connections that there is. The others are not looked at: they may be broken.
+    """Write the first of these connections that exists. The others are not read: they may be broken.
 
-    Outside of a task there is no task runner to ask: Airflow's own list of secret backends is.
+    Outside of a task there is no task runner that could be asked, so this asks the secret backends itself.
     """
     from airflow.models.connection import Connection
     from airflow.sdk.exceptions import AirflowNotFoundException

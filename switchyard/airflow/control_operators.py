@@ -1,7 +1,7 @@
 """The tasks that take commands and start the run of the generation that follows from them, in one task each.
 
-The run is started after `execute` has ended. Whoever dies in between leaves a request without a driver, and the next
-round finds it: the run id is the same however often it is asked for.
+Airflow starts the run after `execute` has ended. If the task dies in between, the next round finds a request without a
+driver and starts its run. The run id follows from the request, so that it is started once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUN_ID_KEY = "trigger_run_id"
 
 
 class StartedRunLink(BaseOperatorLink):
-    """From the command to the generation it started; none when there was nothing to start."""
+    """A link from the command to the run that it started, if there is one."""
 
     name = "Started generation"
 
@@ -41,9 +41,9 @@ def run_url(run_id: str) -> str:
 
 
 class CommandOperator(BaseOperator):
-    """Does its work, tells what was settled as an asset event, and starts the run that is needed now, if any.
+    """Does its work, reports what was settled as an asset event, and starts the run that is needed now, if any.
 
-    It signals the run like TriggerDagRunOperator does, whose module would cost every parse half a second of imports.
+    It raises what TriggerDagRunOperator raises; importing that operator would make each parse half a second slower.
     """
 
     operator_extra_links = [StartedRunLink()]  # noqa: RUF012 - the type of the base class
@@ -79,7 +79,7 @@ class CommandOperator(BaseOperator):
         return kafka, *self.work(settings, kafka, context)
 
     def _use_spare(self, settings: Settings, kafka: Mapping[str, str], run: Run) -> None:
-        """A spare driver begins at once; the run that is started now finds it and is its owner from then on."""
+        """Let a spare driver begin at once; the run that is started now adopts it."""
         if settings.spare:
             from switchyard.airflow.spare_orders import give_early
 
@@ -109,7 +109,7 @@ class CommandOperator(BaseOperator):
 
 
 class ControlOperator(CommandOperator):
-    """One round: drains the control topic and does what is due."""
+    """One round: reads the control topic to its end and does what is due."""
 
     def read_and_work(
         self, settings: Settings, context: Context

@@ -1,4 +1,4 @@
-"""What the triggerer runs for the control watcher: one consumer that reports new places of the control topic."""
+"""What the triggerer runs for the control watcher: one consumer that reports new offsets of the control topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFRESH_SECONDS = 30.0
 
 
 def open_control_watcher() -> Any:
-    """A consumer for the control topic, in a separate group: the offsets of the control loop are not the watcher's."""
+    """A consumer with a separate group: what the watcher commits must not move the offsets of the control loop."""
     from switchyard.tables.installation import installation_id
 
     group = name_group(f"bell-{installation_id(load_settings().layout)}")
@@ -27,7 +27,7 @@ def open_control_watcher() -> Any:
 
 
 class ControlTopicProducer(KafkaSharedStreamProducer):
-    """Inherits the commit of a place after its event was stored. Outlives a missing topic and a broker that is away."""
+    """Survives a missing topic and a broker that is down. The base class commits after the event was stored."""
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, KafkaBrokerPayload]]:
         consumer = self._consumer = await sync_to_async(open_control_watcher)()

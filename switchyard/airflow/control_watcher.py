@@ -1,8 +1,9 @@
 """The watcher of the control topic: a message there starts a round of `switchyard_control`. Its event has no payload.
 
-Airflow's own Kafka trigger is not used: it stores whole messages as asset events, loses its ring to a message that is
-not UTF-8, and stays deaf for the session timeout of its group after a broker or a triggerer was killed (provider
-apache-kafka 2.1.0; look again when it assigns partitions itself). DAG files import this; the stream is the triggerer's.
+Airflow's own Kafka trigger is not used, because it stores whole messages as asset events, fails on a message that is
+not UTF-8, and sees nothing for the session timeout of its group after a broker or a triggerer was killed (provider
+apache-kafka 2.1.0; try it again when it assigns partitions itself). DAG files import this module; only the triggerer
+imports `control_trigger.py`.
 """
 
 from __future__ import annotations

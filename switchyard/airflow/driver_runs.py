@@ -1,7 +1,7 @@
 """The three ways in which a task runs a driver to its end: submitted here, taken over as a spare, or on a cluster.
 
 Each has `run()`, which returns how the driver failed, if it did; `on_kill()`, for when Airflow ends the task; and
-`exit_code`. A driver that Airflow has ended is not judged: then `run()` raises.
+`exit_code`. After `on_kill()` a failure is not judged: `run()` raises it.
 """
 
 from __future__ import annotations

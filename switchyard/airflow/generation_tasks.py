@@ -28,7 +28,7 @@ FAILED_STATES = frozenset({"failed", "upstream_failed"})
 
 
 def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
-    """Finds the request of a run, or makes one of its parameters. Ends the task when there is nothing to run."""
+    """Find the request of a run, or make one from its parameters. Raises when there is nothing to run."""
     run = context["dag_run"]
     swap_id = str((run.conf or {}).get("swap_id") or "")
     if swap_id:
@@ -66,7 +66,7 @@ def _admit_manual(
 
 
 def _end_unless_applied(outcome: Entry | None) -> None:
-    """A run whose request is settled has nothing to do, unless it is the life of an active generation."""
+    """A run whose request is settled has nothing to do, unless its generation is active or lingers."""
     if outcome is None or outcome.event is Event.APPLIED:
         return
     text = f"{outcome.swapId} is {outcome.event}: {outcome.detail}"
@@ -80,7 +80,7 @@ def describe(request: Request) -> str:
 
 
 def judge_end(settings: Settings, request: Request, exit_code: int | None) -> None:
-    """What the end of a driver means for its task. Returns when the driver is to be started again, or has retired."""
+    """Decide what the end of a driver means for its task. Returns if the driver has retired, or is to be restarted."""
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import fail_pending, reconcile, tell_of_active
 
@@ -96,7 +96,7 @@ def judge_end(settings: Settings, request: Request, exit_code: int | None) -> No
             f"A newer attempt of generation {request.generation} has taken over; this one wrote nothing more."
         )
     if exit_code is not None and is_killed(exit_code):
-        # One that fails by itself tells why; this one could not.
+        # A driver that fails writes the reason into the logs; one that was killed cannot.
         text = f"was killed (exit code {exit_code}) and is started again"
         tell_of_active(settings, history, request.swapId, text, "ERROR")
 
@@ -109,12 +109,12 @@ def is_under_way(settings: Settings, request: Request) -> bool:
 
 
 def is_killed(exit_code: int) -> bool:
-    """Ended by a signal, as the process itself or a shell around it reports it."""
+    """Whether a signal ended it, as Python (negative) or a shell (128 and more) reports it."""
     return exit_code < 0 or exit_code > 128
 
 
 def close_from_run(context: Context) -> dict[str, Any]:
-    """Says what became of the run's generation, and fails when its stream failed: a run has its last task's colour."""
+    """Report what became of the generation. Fails if `stream` did, because a run has the state of its last task."""
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import reconcile
     from switchyard.tables.logs import tell

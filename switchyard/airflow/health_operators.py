@@ -1,4 +1,4 @@
-"""The tasks of the health DAG: each check with its verdict, the healing, and the report that tells people."""
+"""The tasks of the health DAG: the checks, the repair, and the report to people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def push_verdict(context: Context, verdict: Verdict) -> None:
 
 
 class CheckOperator(BaseOperator):
-    """One check. It is red when a person is needed, and only then."""
+    """One check. It fails only when a person is needed."""
 
     ui_color = "#e3f1e3"
 
@@ -46,7 +46,7 @@ class CheckOperator(BaseOperator):
 
 
 class HealOperator(CommandOperator):
-    """Settles what is due and brings a dead or hung stream back."""
+    """Settles what is due and restarts a stream that is dead or hangs."""
 
     def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.airflow.generation_tasks import stream_state
@@ -62,7 +62,7 @@ class HealOperator(CommandOperator):
 
 
 class ReportOperator(BaseOperator):
-    """Tells people what has broken and what is over, each once; red when a person is needed."""
+    """Reports each incident when it begins and when it is over; fails when a person is needed."""
 
     def __init__(self, *, checks: Sequence[str], **options: Any) -> None:
         super().__init__(**options)

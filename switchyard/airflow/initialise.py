@@ -1,7 +1,7 @@
 """Brings Airflow's database, connections and first user to where `switchyard up` needs them, in one process.
 
-Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays, but for
-a connection to Kafka for which the settings name a file: then that is what counts.
+Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays. One
+exception: where the settings name a file for a connection to Kafka, the file wins.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class MaintenanceOperator(BaseOperator):
 
 
 class SavingsOperator(BaseOperator):
-    """Tells what the round has saved; red when a step has failed."""
+    """Reports what the round has saved; fails when a step has failed."""
 
     ui_color = "#e8e3f1"
 

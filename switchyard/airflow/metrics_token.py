@@ -1,7 +1,7 @@
-"""A token for Prometheus in a file, made anew before it ends: whoever has it may look, and nothing else.
+"""A token for Prometheus in a file, renewed before it expires. It allows reading and nothing else.
 
 It is signed with Airflow's own secret, so this runs where an Airflow process could run. It knows Airflow's simple auth
-manager; with another one, log in as a user who may only look (docs/observability.md).
+manager; with another one, log in as a user who may only read (docs/observability.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_token(life_seconds: int = LIFE_SECONDS) -> str:
 
 
 def write_token(path: Path, token: str, for_group: bool = False) -> None:
-    """Whole or not at all, and for nobody else's eyes from the first byte on."""
+    """Replace the file in one step. From its first byte on, no other user can read it."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         os.fchmod(file.fileno(), 0o640 if for_group else 0o600)
@@ -47,7 +47,7 @@ def write_token(path: Path, token: str, for_group: bool = False) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--keep", action="store_true", help="stay, and make it anew every six hours")
+    parser.add_argument("--keep", action="store_true", help="keep running, and renew it every six hours")
     parser.add_argument("--for-group", action="store_true", help="the group of this process may read the file too")
     options = parser.parse_args()
     try:

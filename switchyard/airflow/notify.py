@@ -1,4 +1,4 @@
-"""Tells people about incidents: into the log, and to whatever the connection `switchyard_alerts` leads to.
+"""Reports incidents to people: in the log, and by the connection `switchyard_alerts`, if there is one.
 
 | type of the connection | goes to |
 |---|---|
@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class IncidentNotifier(BaseNotifier):
-    """One message for all that has changed since the last look."""
+    """One message for all incidents that have begun or ended since the last report."""
 
     def __init__(self, incidents: Sequence[Incident]) -> None:
         super().__init__()

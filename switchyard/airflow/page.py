@@ -38,7 +38,7 @@ def make_page() -> FastAPI:
 def airflow_access() -> Access:
     """Reading needs the permission to see plugins, commanding that to trigger the generation's DAG.
 
-    E-mail addresses are for whoever may read the connection to Kafka: they could read the records themselves.
+    A user who may read the connection to Kafka sees e-mail addresses: he could read the records anyway.
     """
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -59,7 +59,7 @@ def airflow_access() -> Access:
     def read(user: BaseUser = signed_in) -> Viewer:
         manager = get_auth_manager()
         if not manager.is_authorized_view(access_view=AccessView.PLUGINS, user=user):
-            raise HTTPException(403, "you may not see plugins: ask whoever manages the roles in Airflow")
+            raise HTTPException(403, "you may not see plugins: ask an administrator of Airflow")
         run = DagDetails(id=GENERATION_DAG)
         may_command = manager.is_authorized_dag(
             method="POST", access_entity=DagAccessEntity.RUN, details=run, user=user
@@ -70,7 +70,7 @@ def airflow_access() -> Access:
 
     def command(viewer: Viewer = Depends(read)) -> Viewer:  # noqa: B008  # so FastAPI wants it
         if not viewer.may_command:
-            raise HTTPException(403, f"you may not trigger the DAG {GENERATION_DAG}: ask whoever manages the roles")
+            raise HTTPException(403, f"you may not trigger the DAG {GENERATION_DAG}: ask an administrator of Airflow")
         return viewer
 
     # FastAPI reads the annotations, and these names are only known in here.

@@ -1,6 +1,9 @@
-"""Orders for the spare driver. The task that has accepted a swap gives one before the run of the generation has even
-started; the task `stream` of that run adopts the driver, or gives an order itself. Nothing that is wrong with a spare
-may harm a swap: then a driver is started as without one."""
+"""Orders for the spare driver.
+
+The task that has accepted a swap gives the order, before the run of the generation has started. The task `stream` of
+that run adopts the driver; if there is none, it gives the order itself. A spare that fails must not harm a swap: then
+a driver is submitted as without a spare.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ log = logging.getLogger(__name__)
 def find_spare(
     settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str], request: Request, properties: Path
 ) -> DetachedProcess | None:
-    """A driver that was a spare: it works for this swap already, or takes the order now."""
+    """A spare that works for this swap already, or takes the order now."""
     from switchyard.drivers.spares import Order
 
     spare = adopt(settings, request.swapId)
@@ -52,7 +55,7 @@ def _give_order(settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str
 
 
 def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
-    """The order for the generation of a run that does not exist yet; once for each swap."""
+    """Give the order for the generation of a run that does not exist yet, once for each swap."""
     from switchyard.drivers.spare_claim import has_offer, has_taken
     from switchyard.drivers.spares import Order
     from switchyard.kafka.client_settings import write_properties
@@ -77,7 +80,7 @@ def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
 
 
 def find_unowned(settings: Settings) -> Run | None:
-    """The run of a driver that nobody has adopted: whoever gave it its order may have died before starting the run."""
+    """The run of a driver that no task follows: whatever gave the order may have died before it started the run."""
     from switchyard.drivers.spare_claim import list_unowned
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import run_of
@@ -100,7 +103,7 @@ def adopt(settings: Settings, swap_id: str) -> DetachedProcess | None:
 
 
 def driver_pid(spare: DetachedProcess | None) -> int | None:
-    """The Python process of a driver that was a spare: it may have announced itself before its task has begun."""
+    """The Python process of a spare: it may have written its pid file before the task of its run has begun."""
     if spare is None:
         return None
     from switchyard.drivers.hand_off import HandOff
@@ -110,7 +113,7 @@ def driver_pid(spare: DetachedProcess | None) -> int | None:
 
 
 def release(spare: DetachedProcess | None) -> None:
-    """Removes the folder of a driver that has ended, and the Kafka settings that it was given."""
+    """Remove the folder of a spare that has ended, and the Kafka settings that it was given."""
     if spare is None or spare.returncode is None:
         return
     from switchyard.drivers.hand_off import HandOff

@@ -1,6 +1,6 @@
-"""The task that keeps a spare driver: starts it, looks after it until a generation has taken it, and ends.
+"""The task of the spare driver: starts it, watches it until a generation has taken it, and ends.
 
-Only a spare that nobody has claimed is ended from here: of a claim and an end exactly one succeeds.
+It ends only a spare that it could claim itself, so that a generation never takes one that is being ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUIET_SECONDS = 1.0
 FINGERPRINT_SECONDS = 30.0
 NO_GENERATION = 0
 SOON = timedelta(seconds=1)
-# Where drivers run on other machines there can be none here; somebody may change the connection.
+# In cluster mode there can be no spare on this machine; a person may change the connection.
 LATER = timedelta(minutes=10)
 
 
@@ -39,7 +39,7 @@ NAME, APPLICATION = "switchyard-spare", str(PROJECT / "jobs" / "spare_driver.py"
 
 
 class SpareOperator(BaseOperator):
-    """One spare driver, from its start until somebody takes it."""
+    """One spare driver, from its start until a generation takes it."""
 
     ui_color = "#e8e3d5"
 

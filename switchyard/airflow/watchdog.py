@@ -1,7 +1,7 @@
 """Ends a driver that hangs, from the task that it runs in: the task then starts the next attempt.
 
-A driver touches its pid file each time it has looked around. Only the changes of that time count, never the wall clock,
-so a clock that jumps ends nobody.
+A driver touches its pid file each time its main loop has come round. Only changes of the file's time count, never the
+wall clock, so that a clock jump ends no driver.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ PULSE_POLL_SECONDS = 2.0
 
 
 class Pulse:
-    """Whether the process whose pid is in a file, and who touches it now and then, is alive.
+    """Whether the process that has its pid in a file, and touches the file now and then, is alive.
 
-    What is in the file at the beginning belongs to somebody who was there before, unless the pid is known.
+    What is in the file at the beginning is from an earlier process, unless its pid is given.
     """
 
     def __init__(self, path: Path, starting_seconds: float, hung_seconds: float, pid: int | None = None) -> None:
@@ -32,7 +32,7 @@ class Pulse:
         self._changed_at: float | None = None
 
     def find_silence(self, now: float) -> float | None:
-        """Seconds of a silence that is too long, by a clock that only goes forward; None while all is well."""
+        """Seconds of a silence that is too long, by a clock that only goes forward; None while the process is alive."""
         seen = self._read()
         if self._changed_at is None:
             self._changed_at = now

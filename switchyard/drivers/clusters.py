@@ -1,7 +1,7 @@
-"""Where a driver runs, as the Spark connection says it, and what one on another machine is told. Pure.
+"""Where a driver runs, and what a driver on another machine is told. Pure.
 
-In cluster mode, on YARN and Kubernetes, the driver is started by the cluster. The installation must be there at the
-same path, as it is with one image for all; secrets come from files of that machine, never from a command line.
+In cluster mode, on YARN and Kubernetes, the cluster starts the driver. That machine needs the installation at the same
+path, for instance by one image for all. Secrets come from its files, never from a command line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from switchyard.errors import InputError
 
 CLUSTER = "cluster"
-# Of the environment here, what a driver elsewhere needs and everybody may see. The keys of a login are not in it.
+# What a driver on another machine needs of this environment. No keys: they would stand on the command line.
 _STORE = frozenset(
     {
         "AWS_REGION",
@@ -65,17 +65,17 @@ class Place:
 
 
 def elsewhere_conf(jars: Sequence[Path]) -> dict[str, str]:
-    """Jars that are at the same path there, for the driver and its executors alike."""
+    """The jars are at the same path there, for the driver and for its executors."""
     return {"spark.jars": ",".join(map(to_local, jars))}
 
 
 def to_local(path: Path | str) -> str:
-    """A file of the machine that opens it: nothing is sent there."""
+    """Name a file on the machine that opens it, so that Spark sends nothing."""
     return f"local://{path}"
 
 
 def elsewhere_environment(base: Mapping[str, str], python: Path) -> dict[str, str]:
-    """Goes onto the command line of spark-submit, so it holds no secret."""
+    """Spark puts this on the command line, so it must hold no secret."""
     shared = {name: value for name, value in base.items() if name.startswith("SWITCHYARD_") or name in _STORE}
     return shared | {
         "PYSPARK_PYTHON": str(python),
@@ -85,6 +85,6 @@ def elsewhere_environment(base: Mapping[str, str], python: Path) -> dict[str, st
 
 
 def find_exit_code(failure: str) -> int:
-    """The exit code of a driver elsewhere, from what the cluster says about its end; 1 when it says nothing."""
+    """The exit code in what the cluster says about the end of a driver; 1 when it says none."""
     found = _EXIT.search(failure)
     return int(found[1]) if found and int(found[1]) else 1

@@ -1,4 +1,4 @@
-"""A process whose output and exit code are files in a folder: not only its parent can follow it to its end."""
+"""A process whose output and exit code are files in a folder, so that another process than its parent can follow it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTPUT = "output.log"
 EXIT = "exit"
 READ_BYTES = 1 << 20
 
-# Passes a polite end on, and writes down how the process ended. Without it there is only a parent to ask.
+# Passes SIGTERM on, and writes the exit code into a file: only a parent could ask the system for it.
 _RECORD_EXIT = """
 exit_file=$1; shift
 "$@" & child=$!
@@ -27,7 +27,7 @@ exit $code
 
 
 def start_detached(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Starts a command in a session of its own. The command must name the folder, so that it is known again."""
+    """Start a command in a new session. The command must name the folder: it is recognised by that."""
     with (folder / OUTPUT).open("ab") as output:
         return subprocess.Popen(
             ["/bin/sh", "-c", _RECORD_EXIT, "switchyard", str(folder / EXIT), *command],
@@ -40,7 +40,7 @@ def start_detached(folder: Path, command: Sequence[str], environment: Mapping[st
 
 
 class DetachedProcess:
-    """What a parent knows of its child, for somebody who is not its parent: `pid`, `poll()`, `returncode`."""
+    """Like `subprocess.Popen`, for a process that is not our child: `pid`, `poll()`, `returncode`."""
 
     def __init__(self, folder: Path, session: int) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class DetachedProcess:
         self._place = 0
 
     def poll(self) -> int | None:
-        """The exit code; one that has left none was killed, with its whole session."""
+        """The exit code, None while it runs. One that ended without a code was killed, with its whole session."""
         if self.returncode is None:
             self.returncode = self._read_exit()
         if self.returncode is None and not self._is_there():
@@ -58,7 +58,7 @@ class DetachedProcess:
         return self.returncode
 
     def read_lines(self) -> list[str]:
-        """Whole lines that were written since the last call; the rest too when the process has ended."""
+        """Whole lines that were written since the last call; after the end also an unfinished one."""
         if self._size() < self._place:
             # Maintenance has moved a long log away.
             self._place = 0
@@ -70,7 +70,7 @@ class DetachedProcess:
             return []
         is_last = self.returncode is not None and len(new) < READ_BYTES
         whole = new if is_last else new[: new.rfind(b"\n") + 1]
-        # A line that is longer than all that is read at once is not waited for.
+        # A line longer than one read is shown in parts; else it would never be shown.
         new = whole if len(new) < READ_BYTES else whole or new
         self._place += len(new)
         return new.decode(errors="replace").splitlines()
@@ -88,17 +88,17 @@ class DetachedProcess:
             return None
 
     def _is_there(self) -> bool:
-        """One that is being started has no command line yet."""
+        """A process without a command line counts: it is just being started."""
         commands = [processes.read_command(member.pid) for member in processes.find_members([self.pid])]
         return any(not command or str(self.folder) in command for command in commands)
 
     def forget(self) -> None:
-        """Removes its folder, after its end."""
+        """Remove its folder, once it has ended."""
         if self.returncode is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def end(self) -> None:
-        """At once, with all that it has started.
+        """Kill it, with all that it has started.
 
         The pid may have been given to another process since: a session in which no command line names the folder is
         left alone.

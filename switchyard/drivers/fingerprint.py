@@ -1,5 +1,7 @@
-"""What a driver is started with, as one short text for each part: whoever was started with something else is not the
-driver that would be started now."""
+"""What a driver is started with, as a hash for each part.
+
+A spare whose hashes differ from those of a driver that is started now is outdated.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from switchyard.settings import Settings
 def fingerprint_driver(
     settings: Settings, master: str, conf: Mapping[str, str], token_url: str, project: Path = PROJECT
 ) -> dict[str, str]:
-    """The jars and the class archive count by their size and time: they are fetched anew under the same name."""
+    """Jars and class archive count by size and time, because a new one may get the same name."""
     named = [Path(text) for value in conf.values() for text in value.replace("=", ":").replace(",", ":").split(":")]
     files = [path for path in named if path.is_absolute() and path.is_file()]
     parts = {

@@ -1,9 +1,16 @@
-"""How a spare driver is handed over, in files of one folder. Each step is one rename, so that of several who try the
-same at the same time exactly one succeeds, and whoever dies in between leaves a state that the others understand.
+"""How a spare driver is handed over, in the files of one folder.
 
-offer.json → claimed.json by whoever takes the spare; order.json by the same; order.json → accepted.json by the spare,
-or → withdrawn.json by the one who gave the order and got no answer. So an order is carried out or withdrawn, not both.
-Whoever follows the driver from then on makes the folder `followed`, once.
+| step | done by | as |
+|---|---|---|
+| offer | the spare, when it is warm | writes `offer.json` |
+| claim | the task that takes it | renames `offer.json` to `claimed.json` |
+| order | the same task | writes `order.json` |
+| accept | the spare | renames `order.json` to `accepted.json` |
+| withdraw | the task, after no answer | renames `order.json` to `withdrawn.json` |
+| adopt | the task that follows the driver to its end | makes the folder `followed` |
+
+A rename succeeds for one process only: of two tasks one gets the spare, and an order is carried out or withdrawn, never
+both. A process that dies between two steps leaves files that say how far it came.
 """
 
 from __future__ import annotations
@@ -46,7 +53,7 @@ class HandOff:
 
     @property
     def pulse(self) -> Path:
-        """The pid of the waiting driver, touched as long as it waits."""
+        """A file with the pid of the spare. It touches the file as long as it waits."""
         return self.folder / "spare.pid"
 
     @property
@@ -55,14 +62,14 @@ class HandOff:
 
     @property
     def claimed_seconds(self) -> float | None:
-        """How long ago it was claimed: a rename changes this time of a file."""
+        """How long ago it was claimed. A rename changes the `ctime` of a file."""
         with suppress(FileNotFoundError):
             return _age((self.folder / "claimed.json").stat().st_ctime)
         return None
 
     @property
     def silence_seconds(self) -> float:
-        """How long ago the spare has shown that it waits; 0 when it never has."""
+        """How long ago the spare touched its pid file; 0 before it has one."""
         with suppress(FileNotFoundError):
             return _age(self.pulse.stat().st_mtime)
         return 0.0
@@ -74,17 +81,17 @@ class HandOff:
         self._write("offer.json", offer.model_dump_json().encode())
 
     def read_offer(self) -> Offer | None:
-        """The offer, as long as nobody has taken it up."""
+        """The offer, until it is claimed."""
         with suppress(FileNotFoundError, ValidationError):
             return Offer.model_validate_json((self.folder / "offer.json").read_bytes())
         return None
 
     def claim(self) -> bool:
-        """Takes up the offer; False when somebody else was sooner."""
+        """Take the spare; False when another process was faster."""
         return self._move("offer.json", "claimed.json")
 
     def read_claim(self) -> Offer | None:
-        """The offer that somebody has taken up."""
+        """The offer after it was claimed."""
         with suppress(FileNotFoundError, ValidationError):
             return Offer.model_validate_json((self.folder / "claimed.json").read_bytes())
         return None
@@ -94,7 +101,7 @@ class HandOff:
         return (self.folder / "followed").exists()
 
     def adopt(self) -> bool:
-        """Becomes the one who follows the driver to its end; only the first who asks."""
+        """Become the task that follows the driver to its end; True only for the first caller."""
         try:
             (self.folder / "followed").mkdir()
         except OSError:
@@ -102,15 +109,15 @@ class HandOff:
         return True
 
     def give(self, order: Order) -> None:
-        """Only for the one who has claimed it."""
+        """Call only after a successful `claim`."""
         self._write("order.json", order.model_dump_json().encode())
 
     def accept(self) -> Order | None:
-        """The order, once; None while there is none, and when it was withdrawn."""
+        """Return the order, once; None while there is none and after it was withdrawn."""
         return self.read_order() if self._move("order.json", "accepted.json") else None
 
     def withdraw(self) -> bool:
-        """Takes the order back; False when the spare works on it already."""
+        """Take the order back; False when the spare works on it already."""
         return self._move("order.json", "withdrawn.json")
 
     def read_order(self) -> Order | None:
@@ -128,13 +135,13 @@ class HandOff:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """As long as this lasts, the spare knows that somebody looks after it; however that ends."""
+        """Hold a lock while the task runs. The kernel releases it however the task ends, and the spare notices."""
         with (self.folder / "owner.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
-    def is_left(self) -> bool:
-        """Whether nobody looks after it any more."""
+    def is_orphaned(self) -> bool:
+        """Whether the task that started the spare is gone."""
         try:
             with (self.folder / "owner.lock").open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Running a Spark job from the command line, the way Airflow runs it, and waiting for its end."""
+"""Runs a Spark job without Airflow, for the command line, the way Airflow runs it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def submit_command(
 
 
 def job_conf(settings: Settings, master: str, is_elsewhere: bool = False) -> dict[str, str]:
-    """How a job is submitted here: with the jars and the class archive of this clone."""
+    """The Spark settings of a job: with the jars and the class archive of this clone."""
     store_jars = object_store_jars() if is_on_object_store(settings.root) else []
     sizes, options = settings.executor_sizes, settings.driver_java_options
     return spark_conf(master, spark_jars(), find_archive(), store_jars, sizes, is_elsewhere, options)
 
 
 def run_job(settings: Settings, job: str, arguments: list[str], log: Path) -> int:
-    """Runs a job to its end with its output in a log file; returns its exit code."""
+    """Run a job to its end, with its output in a log file; return its exit code."""
     environment = dict(os.environ) | submit_environment(os.environ, Path(sys.executable), find_java().path)
     environment |= bind_environment(settings.spark_master)
     environment["SWITCHYARD_ROOT"] = settings.layout.under() if settings.layout.is_local else settings.root

@@ -103,7 +103,7 @@ def end_sessions(sessions: Iterable[int], deadline_seconds: float) -> None:
 
 
 def boot_id() -> str:
-    """Names this boot of the machine: process ids that were kept mean nothing after the next one."""
+    """Names this boot of the machine: process ids in a file mean nothing after the next boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

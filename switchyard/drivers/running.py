@@ -1,4 +1,4 @@
-"""The drivers of this installation, found by their command line: also one without a pid file yet."""
+"""The processes of drivers and spares, found by their command lines: a driver that just starts has no pid file yet."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from switchyard.layout import Workspace
 @dataclass(frozen=True)
 class DriverProcess:
     session: int
-    """Its process and its JVM are in a session of their own."""
+    """Its Python process and its JVM are in this session, and nothing else."""
     generation: int
     age: timedelta
 
 
 @dataclass(frozen=True)
 class SpareProcess:
-    """A driver that no generation has taken yet."""
+    """A spare that no generation has taken yet."""
 
     session: int
     name: str
     age: timedelta
     is_ready: bool
     silence: timedelta
-    """Since it has last shown that it waits"""
+    """Since it last touched its pid file."""
 
 
 def find_drivers(workspace: Workspace) -> list[tuple[Process, str]]:
@@ -46,7 +46,7 @@ def find_drivers(workspace: Workspace) -> list[tuple[Process, str]]:
 
 
 def list_drivers(workspace: Workspace) -> list[DriverProcess]:
-    """The drivers that run here, each once, named by the session that spark-submit has opened for it."""
+    """The drivers that run here, one entry for each session."""
     found = {}
     for process, command in find_drivers(workspace):
         session = processes.session_of(process.pid)
@@ -57,7 +57,7 @@ def list_drivers(workspace: Workspace) -> list[DriverProcess]:
 
 
 def _find_work(workspace: Workspace, process: Process, command: str) -> tuple[int, timedelta] | None:
-    """The generation of a driver, and since when it works for it. A spare is as old as its order."""
+    """The generation of a driver, and for how long it works for it: one that was a spare, since its order."""
     hand_off = find_hand_off(workspace, command)
     if hand_off is not None:
         order, seconds = hand_off.read_order(), hand_off.accepted_seconds
@@ -67,13 +67,13 @@ def _find_work(workspace: Workspace, process: Process, command: str) -> tuple[in
 
 
 def find_hand_off(workspace: Workspace, command: str) -> HandOff | None:
-    """The folder that a spare was started with, also when it is a generation's driver since."""
+    """The folder that a spare was started with, also after a generation has taken it."""
     named = re.search(rf"--spare {re.escape(str(workspace.spares))}/([\w-]+)", command)
     return HandOff(workspace.spares / named[1]) if named else None
 
 
 def list_spares(workspace: Workspace) -> list[SpareProcess]:
-    """The drivers that no generation has taken yet, each once."""
+    """The spares, one entry for each session."""
     found = {}
     for process, command in find_drivers(workspace):
         session = processes.session_of(process.pid)
@@ -87,12 +87,12 @@ def list_spares(workspace: Workspace) -> list[SpareProcess]:
 
 
 def end_driver(session: int) -> None:
-    """Ends a driver that does not answer any more, with its JVM."""
+    """Kill a driver that does not answer, with its JVM."""
     processes.send(processes.find_members([session]), signal.SIGKILL)
 
 
 def end_spare(workspace: Workspace, spare: SpareProcess) -> bool:
-    """Ends a spare, unless somebody takes it at this moment."""
+    """Kill a spare, unless a task takes it at this moment."""
     hand_off = HandOff(workspace.spares / spare.name)
     if spare.is_ready and not hand_off.claim():
         return False
@@ -101,9 +101,9 @@ def end_spare(workspace: Workspace, spare: SpareProcess) -> bool:
 
 
 def choose_targets(found: list[int], known: set[int], session_of: Callable[[int], int | None]) -> set[int]:
-    """Whom to ask: the Python process that wrote its pid; before it has, the leader of its session.
+    """Which processes get SIGTERM: the Python process that wrote its pid; before it has, the leader of its session.
 
-    The JVM is not asked when there is a Python process: it would end in the middle of a batch.
+    Not the JVM when there is a Python process: it would end in the middle of a batch.
     """
     ready = {pid for pid in found if pid in known}
     covered = {session_of(pid) for pid in ready}
@@ -111,7 +111,7 @@ def choose_targets(found: list[int], known: set[int], session_of: Callable[[int]
 
 
 def stop_drivers(workspace: Workspace, deadline_seconds: float) -> None:
-    """Drivers finish their batch and end; what has not ended by the deadline is ended."""
+    """Ask all drivers to end after their batch; kill what has not ended by the deadline."""
 
     def find() -> list[Process]:
         return [process for process, _ in find_drivers(workspace)]

@@ -1,4 +1,4 @@
-"""Takes a spare driver for a generation, or says why there is none: nobody waits for a spare for more than a moment."""
+"""Takes a spare driver for a generation. A spare that does not answer at once is ended, and a driver is submitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 def take_spare(workspace: Workspace, order: Order, wanted: Mapping[str, str], say: Say) -> DetachedProcess | None:
-    """Hands the order to a spare; its process, or None when a driver has to be started."""
+    """Give the order to a spare and return its process, or None when a driver has to be started."""
     for hand_off in list_hand_offs(workspace):
         offer = hand_off.read_offer()
         if offer is None:
@@ -47,7 +47,7 @@ def has_taken(workspace: Workspace, swap_id: str) -> bool:
 
 
 def adopt_taken(workspace: Workspace, swap_id: str) -> DetachedProcess | None:
-    """The spare that works for this swap and that nobody follows yet: it may have come to its end already."""
+    """The spare that works for this swap and that no task follows yet. It may have ended already."""
     for hand_off in list_hand_offs(workspace):
         claim = hand_off.read_claim()
         if claim and claim.place == describe_place() and _is_for(hand_off, swap_id) and hand_off.adopt():
@@ -56,7 +56,7 @@ def adopt_taken(workspace: Workspace, swap_id: str) -> DetachedProcess | None:
 
 
 def list_unowned(workspace: Workspace) -> list[Order]:
-    """The orders of living drivers that nobody follows."""
+    """The orders of living drivers that no task follows."""
     orders = []
     for hand_off in list_hand_offs(workspace):
         claim, order = hand_off.read_claim(), hand_off.read_order()
@@ -82,7 +82,7 @@ def _is_accepted(hand_off: HandOff, process: DetachedProcess, order: Order) -> b
 
 
 def end_spares(workspace: Workspace) -> list[str]:
-    """Ends every spare of this machine that nobody has taken; returns the names of their folders."""
+    """End every spare of this machine that is not taken; return the names of their folders."""
     ended = []
     for hand_off in list_hand_offs(workspace):
         offer = hand_off.read_offer()

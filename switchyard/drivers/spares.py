@@ -1,6 +1,6 @@
 """The spare driver, decided as data: what it offers, what it is ordered to do, and whether it may be taken.
 
-Pure: no I/O and no clock of its own. `drivers/hand_off.py` keeps offers and orders as files.
+Pure: no I/O, no clock. `drivers/hand_off.py` keeps offers and orders as files.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field
 from switchyard.swap.history import Ledger, StatusRow
 
 MOST_REHEARSAL_SECONDS = 300.0
-"""No swap waits for a rehearsal, and one that is broken off begins again: on a busy machine, that makes it busier."""
+"""Long, because no swap waits for a rehearsal, and a new one after a timeout would load a busy machine even more."""
 FORGOTTEN_SECONDS = 10.0
-"""Whoever has claimed a spare and gives it no order for so long has died."""
+"""A process that has claimed a spare and gives it no order for so long has died."""
 
 
 class Offer(BaseModel, frozen=True):
@@ -25,11 +25,11 @@ class Offer(BaseModel, frozen=True):
 
     pid: int = Field(gt=1)
     session: int = Field(gt=1)
-    """Its process and its JVM are in a session of their own."""
+    """The session of the driver: its Python process and its JVM are in it, and nothing else."""
     place: str
-    """The machine it runs on: process ids of another one mean nothing here."""
+    """The machine it runs on: the process ids of another machine mean nothing here."""
     fingerprint: dict[str, str]
-    """What it was started with, part by part."""
+    """What it was started with, one short text for each part."""
 
 
 class Order(BaseModel, frozen=True):
@@ -38,7 +38,7 @@ class Order(BaseModel, frozen=True):
     generation: int = Field(ge=1)
     kafkaProperties: Path
     swapId: str = ""
-    """Whose driver it is: the task of this swap's run finds it by that."""
+    """The swap that the driver works for. The task `stream` of its run finds the driver by this id."""
 
 
 def find_differences(fingerprint: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
@@ -53,14 +53,14 @@ class Fitness(StrEnum):
 
 
 def judge_offer(offer: Offer, place: str, wanted: Mapping[str, str]) -> Fitness:
-    """A spare that is elsewhere is nobody's business here; one that is outdated is ended and replaced."""
+    """Leave a spare of another machine alone; an outdated one is ended and replaced."""
     if offer.place != place:
         return Fitness.ELSEWHERE
     return Fitness.OUTDATED if find_differences(offer.fingerprint, wanted) else Fitness.FIT
 
 
 def may_warm_up(ledger: Ledger, status_row: StatusRow) -> bool:
-    """A spare takes seconds of all processors to warm up: never while a swap, or the very first start, needs them."""
+    """Warming up takes all processors for seconds: not during a swap, and not before a first generation is active."""
     return status_row.generation is not None and ledger.pending is None
 
 
@@ -69,16 +69,16 @@ class Patience(StrEnum):
 
     WAIT = "wait"
     STOP = "it was asked to stop"
-    LEFT = "the task that started it is gone"
-    FORGOTTEN = "somebody has claimed it and given it no order"
+    ORPHANED = "the task that started it is gone"
+    FORGOTTEN = "it was claimed, but no order came"
 
 
 @dataclass(frozen=True)
 class Waiting:
     is_asked_to_stop: bool
-    is_left: bool
+    is_orphaned: bool
     claimed_seconds: float | None
-    """How long ago somebody has claimed it; None while nobody has."""
+    """How long ago it was claimed; None while it is not."""
 
 
 def choose_patience(seen: Waiting) -> Patience:
@@ -87,4 +87,4 @@ def choose_patience(seen: Waiting) -> Patience:
         return Patience.STOP
     if seen.claimed_seconds is not None:
         return Patience.FORGOTTEN if seen.claimed_seconds > FORGOTTEN_SECONDS else Patience.WAIT
-    return Patience.LEFT if seen.is_left else Patience.WAIT
+    return Patience.ORPHANED if seen.is_orphaned else Patience.WAIT

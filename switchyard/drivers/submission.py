@@ -36,7 +36,7 @@ def submit_arguments(generation: int, target: Target, start: str, kafka_properti
 
 
 def backfill_arguments(generation: int, kafka_properties: Path) -> list[str]:
-    """What is to be built is in the spec of the generation."""
+    """The spec of the generation says what to build."""
     return ["--generation", str(generation), "--kafka-properties", str(kafka_properties)]
 
 
@@ -49,11 +49,11 @@ def spark_conf(
     is_elsewhere: bool = False,
     java_options: str = "",
 ) -> dict[str, str]:
-    """What must be fixed before the session exists; the job's session builder sets the rest.
+    """Settings that must be there before the JVM starts; the session builder of the job sets the rest.
 
-    Where the driver runs on this machine, the jars are on its class path, where its class archive can hold them too.
-    Those of an object store are not: an archive is of no use when the class path does not begin as it did for the
-    archive. Executors get all of them from the driver. One that runs elsewhere finds its own.
+    For a driver here, the jars are on the class path, so that the class archive covers them. Those for an object store
+    are not: the JVM ignores an archive that was made with another class path. Executors get the jars from the driver.
+    A driver on another machine finds its own.
     """
     if is_elsewhere:
         return (executors or Executors()).conf(master) | elsewhere_conf([*jars, *store_jars])
@@ -88,9 +88,9 @@ def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -
         "PYSPARK_DRIVER_PYTHON": str(python),
         "JAVA_HOME": str(java_home),
         "PATH": f"{python.parent}:{base.get('PATH', '')}",
-        # Else each thread that calls RocksDB may keep what it frees for itself.
+        # Else glibc keeps a heap for each thread, and what RocksDB frees there stays with the process.
         "MALLOC_ARENA_MAX": "2",
-        # The other pools of Arrow keep what was freed, for good.
+        # The other memory pools of Arrow do not give freed memory back to the system.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "PYTHONUNBUFFERED": "1",
     }

@@ -1,4 +1,4 @@
-"""What the supervisor tells the command line, as one small file that is replaced as a whole."""
+"""What the supervisor tells the command line, in one small file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def supervisor_arguments(workspace: Workspace, demo: bool) -> list[str]:
 
 
 def is_supervisor(pid: int, workspace: Workspace) -> bool:
-    """A pid may have been given to another process since: the command line tells."""
+    """Check the command line: the pid may belong to another process by now."""
     command = processes.read_command(pid)
     return SUPERVISOR_MODULE in command and f"--home {workspace.home}" in command
 

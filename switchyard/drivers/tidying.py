@@ -1,4 +1,4 @@
-"""What processes have left on this machine's disk: settings of drivers that are gone, old logs. Tables are not its."""
+"""Removes what processes have left on this machine: Kafka settings of drivers that are gone, old logs. No tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tidy(workspace: Workspace, now: datetime, keep_logs: timedelta, dry_run: boo
 
 
 def orphaned_properties(workspace: Workspace) -> list[Path]:
-    """Kafka settings whose writer is gone and that no process names: a driver may outlive the task that started it."""
+    """Kafka settings whose writer is gone and that no command line names: a driver may outlive its task."""
     commands = [command for _, command in processes.list_commands()]
     return [
         path
@@ -60,7 +60,7 @@ def orphaned_properties(workspace: Workspace) -> list[Path]:
 
 
 def dead_pid_files(workspace: Workspace) -> list[Path]:
-    """Looks at the files first: a driver that starts now is then among the drivers that are found."""
+    """Read the files before the processes: a driver that starts in between is then found."""
     kept = {}
     for path in sorted(workspace.run.glob("driver-*.pid")):
         with suppress(OSError, ValueError):
@@ -74,7 +74,7 @@ def old_job_folders(workspace: Workspace, before: datetime) -> list[Path]:
 
 
 def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
-    """Of drivers that are gone. One that a generation has taken lives in its folder for as long as the generation."""
+    """Folders of spares whose driver is gone. A spare that was taken uses its folder for the life of the generation."""
     commands = [command for _, command in running.find_drivers(workspace)]
     return [
         path
@@ -84,7 +84,7 @@ def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
 
 
 def old_task_logs(workspace: Workspace, before: datetime) -> Iterator[Path]:
-    """A task that still runs writes to its log, so that it is not old."""
+    """Logs of tasks that have ended: a running task writes to its log, so that the file is not old."""
     for folder, _, names in os.walk(workspace.airflow / "logs"):
         for name in names:
             path = Path(folder) / name
@@ -101,9 +101,9 @@ def old_process_logs(workspace: Workspace, before: datetime) -> list[Path]:
 
 
 def shorten_log(path: Path) -> int:
-    """Moves what a running process has written into `<name>.1` and returns how much an older one of these took.
+    """Move what a running process has written into `<name>.1`; return the size of the `.1` that it replaces.
 
-    The process goes on at the end of the emptied file, because all logs are opened for appending.
+    All logs are opened for appending, so the process goes on at the beginning of the emptied file.
     """
     older = path.with_name(f"{path.name}.1")
     freed = older.stat().st_size if older.exists() else 0

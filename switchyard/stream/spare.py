@@ -72,7 +72,7 @@ def _poll_for_order(spark: SparkSession, hand_off: HandOff, stop: threading.Even
             return order
         claimed_seconds = hand_off.claimed_seconds
         is_pulse_due = next_pulse.restart_if_passed(PID_FILE_SECONDS)
-        patience = choose_patience(Waiting(stop.is_set(), is_pulse_due and hand_off.is_left(), claimed_seconds))
+        patience = choose_patience(Waiting(stop.is_set(), is_pulse_due and hand_off.is_orphaned(), claimed_seconds))
         if patience is not Patience.WAIT:
             log.info("the spare driver ends: %s", patience)
             return None

@@ -99,7 +99,7 @@ def test_an_offer_is_judged_by_its_machine_and_by_what_it_was_started_with() -> 
     ("seen", "patience"),
     [
         (Waiting(False, False, None), Patience.WAIT),
-        (Waiting(False, True, None), Patience.LEFT),
+        (Waiting(False, True, None), Patience.ORPHANED),
         (Waiting(True, True, 0.1), Patience.STOP),
         (Waiting(False, True, 0.1), Patience.WAIT),
         (Waiting(False, False, 11.0), Patience.FORGOTTEN),
@@ -226,7 +226,7 @@ def test_a_spare_of_another_machine_is_left_alone(workspace: Workspace) -> None:
 
 def test_a_spare_knows_whether_somebody_looks_after_it(workspace: Workspace) -> None:
     hand_off = HandOff.create(workspace, FINGERPRINT)
-    assert hand_off.is_left()
+    assert hand_off.is_orphaned()
     code = f"""
 import time
 from pathlib import Path
@@ -236,9 +236,9 @@ with HandOff(Path({str(hand_off.folder)!r})).owned():
 """
     owner = subprocess.Popen([sys.executable, "-c", code])
     try:
-        eventually(lambda: not hand_off.is_left())
+        eventually(lambda: not hand_off.is_orphaned())
         owner.kill()
-        eventually(hand_off.is_left)
+        eventually(hand_off.is_orphaned)
     finally:
         owner.kill()
         owner.wait()
