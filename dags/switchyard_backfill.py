@@ -49,7 +49,7 @@ from switchyard.airflow.backfill_tasks import (
     close_from_run,
 )
 from switchyard.airflow.defaults import FROM_PATTERN, GENERATIONS, TO_PATTERN, dag_arguments
-from switchyard.airflow.forms import TARGET_PARAMS
+from switchyard.airflow.form_params import TARGET_PARAMS
 from switchyard.layout import PROJECT
 
 APPLICATION = PROJECT / "jobs" / "backfill_generation.py"

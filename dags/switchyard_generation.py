@@ -47,9 +47,9 @@ from switchyard.airflow.defaults import (
     STREAM_RETRY_DELAY,
     dag_arguments,
 )
-from switchyard.airflow.forms import TARGET_PARAMS
+from switchyard.airflow.form_params import TARGET_PARAMS
+from switchyard.airflow.generation_operator import GenerationSubmitOperator
 from switchyard.airflow.generation_tasks import close_from_run
-from switchyard.airflow.submit import GenerationSubmitOperator
 from switchyard.layout import PROJECT
 from switchyard.settings import load_settings
 from switchyard.swap.control import MOST_DEADLINE_SECONDS

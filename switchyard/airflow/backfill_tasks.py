@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
 from switchyard.airflow.driver_runs import STOPPED_EXIT_CODE
+from switchyard.airflow.generation_operator import GenerationSubmitOperator
 from switchyard.airflow.generation_tasks import FAILED_STATES
-from switchyard.airflow.submit import GenerationSubmitOperator
 from switchyard.drivers.submission import backfill_arguments
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings

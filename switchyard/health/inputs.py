@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from switchyard.drivers.running import list_drivers, list_spares
+from switchyard.drivers.driver_processes import list_drivers, list_spares
 from switchyard.errors import SwitchyardError
 from switchyard.health.audits import ASKED, newest_audit
 from switchyard.health.checks import CHECKS, WINDOW, Disk, HealthInputs, Heartbeat, Verdict

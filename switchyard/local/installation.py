@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from switchyard.drivers import processes, running
+from switchyard.drivers import driver_processes, processes
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import State
 from switchyard.errors import SwitchyardError
@@ -67,9 +67,9 @@ class Installation:
         by_name = {component.name: component for component in self.airflow}
         scheduler = by_name.pop("scheduler")
         scheduler.ask_to_stop()
-        running.stop_drivers(self._settings.workspace, BATCH_SECONDS)
+        driver_processes.stop_drivers(self._settings.workspace, BATCH_SECONDS)
         scheduler.finish(AIRFLOW_SECONDS)
-        running.stop_drivers(self._settings.workspace, 5)
+        driver_processes.stop_drivers(self._settings.workspace, 5)
         others = [*by_name.values(), *([self.demo] if self.demo else [])]
         for component in others:
             component.ask_to_stop()
@@ -111,13 +111,13 @@ def embedded_servers(settings: Settings) -> list[Server]:
 
 def sweep(settings: Settings, last: State | None) -> None:
     """Ends what a supervisor that was killed has left behind, so that nothing runs twice."""
-    running.stop_drivers(settings.workspace, 20)
+    driver_processes.stop_drivers(settings.workspace, 20)
     if last is None or last.boot != boot_id():
         return
     parts = {name: part.pid for name, part in last.components.items() if name not in SERVERS}
     processes.end_sessions([pid for pid in parts.values() if pid is not None], 10)
     # The scheduler, alive until now, may have started the next attempt.
-    running.stop_drivers(settings.workspace, 20)
+    driver_processes.stop_drivers(settings.workspace, 20)
     for server in embedded_servers(settings):
         with suppress(SwitchyardError):
             server.stop()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import DAG
 
+    from switchyard.airflow.generation_operator import GenerationSubmitOperator
     from switchyard.airflow.spark_submit import SparkSubmit
-    from switchyard.airflow.submit import GenerationSubmitOperator
 
 TARGET = Target("users", "accounts", "left")
 REQUEST = Request(1, "swap-7", 7, TARGET, "latest", "test", datetime.now(UTC))
@@ -64,7 +64,7 @@ def stream_task(dags: dict[str, DAG]) -> GenerationSubmitOperator:
 
 def resolve(dags: dict[str, DAG], settings: Settings) -> tuple[SparkSubmit, SparkSubmitHook, list[str]]:
     """What the task asks for, what the provider makes of it, and the command."""
-    from switchyard.airflow.submit import name_driver
+    from switchyard.airflow.generation_operator import name_driver
 
     task = stream_task(dags)
     submit = task.read_submit(settings)
@@ -153,7 +153,7 @@ def test_the_end_of_a_driver_elsewhere_is_judged_like_one_of_a_driver_here(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, failure: Exception | None, code: int
 ) -> None:
     """No such cluster runs here: what the provider's operator does is replaced by how it ends."""
-    from switchyard.airflow import generation_tasks, submit
+    from switchyard.airflow import generation_operator, generation_tasks
 
     def run(self: Any, context: Any) -> None:
         applications.append(self.application)
@@ -162,9 +162,9 @@ def test_the_end_of_a_driver_elsewhere_is_judged_like_one_of_a_driver_here(
 
     applications: list[str] = []
     judged: list[int | None] = []
-    monkeypatch.setattr(submit.SparkSubmitOperator, "execute", run)
-    monkeypatch.setattr(submit, "load_settings", lambda: settings)
-    monkeypatch.setattr(submit, "read_kafka", lambda conn_id: {})
+    monkeypatch.setattr(generation_operator.SparkSubmitOperator, "execute", run)
+    monkeypatch.setattr(generation_operator, "load_settings", lambda: settings)
+    monkeypatch.setattr(generation_operator, "read_kafka", lambda conn_id: {})
     monkeypatch.setattr(generation_tasks, "judge_end", lambda settings, request, exit_code: judged.append(exit_code))
     monkeypatch.setattr(generation_tasks, "admit_run", lambda settings, kafka, context: REQUEST)
     connect(monkeypatch, "yarn", {"deploy-mode": "cluster"})

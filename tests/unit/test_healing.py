@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from switchyard.drivers import processes
-from switchyard.drivers.running import list_drivers
+from switchyard.drivers.driver_processes import list_drivers
 from switchyard.health.checks import Level
 from switchyard.health.healing import heal
 from switchyard.health.inputs import run_check
