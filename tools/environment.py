@@ -90,7 +90,7 @@ def _build_page(log: Path) -> None:
 def _make_archive(log: Path) -> None:
     """Drivers start without it too, only later, so a failure here is told and no reason to stop."""
     try:
-        run_step("writing the class archive of the driver", [PYTHON, "-m", "switchyard.local.training"], log)
+        run_step("writing the class archive of the driver", [PYTHON, "-m", "switchyard.local.make_class_archive"], log)
     except SwitchyardError as error:
         print(f"set-up: going on without it, drivers will start more slowly: {error}", file=sys.stderr)
 

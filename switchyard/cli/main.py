@@ -76,9 +76,9 @@ def run(arguments: list[str]) -> int:
         raise
     except Exception as error:
         # Of an error that nobody foresaw one sentence is shown; its stack goes to a log, as it may quote values.
-        from switchyard.local.unforeseen import explain_unforeseen
+        from switchyard.local.unexpected_errors import explain_unexpected
 
-        raise explain_unforeseen(read_settings().workspace, error) from None
+        raise explain_unexpected(read_settings().workspace, error) from None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The class archive of the driver (class data sharing): with it, its JVM starts in two thirds of the time.
 
-Only the standard library: set-up asks here whether to make one, and `local/training.py` makes it. The JVM checks that
-an archive fits its version and class path, and ignores one that does not.
+Only the standard library: set-up asks here whether to make one, and `local/make_class_archive.py` makes it. The JVM
+checks that an archive fits its version and class path, and ignores one that does not.
 """
 
 from __future__ import annotations

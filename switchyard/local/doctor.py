@@ -30,7 +30,7 @@ from switchyard.local import loopback
 from switchyard.local.airflow import airflow_url
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
-from switchyard.local.unforeseen import explain_unforeseen
+from switchyard.local.unexpected_errors import explain_unexpected
 from switchyard.object_store import is_on_object_store
 from switchyard.policies import Target
 from switchyard.settings import Settings
@@ -95,7 +95,7 @@ def _guard(settings: Settings, check: str, look: Callable[[], str | Finding]) ->
     except OSError as error:
         return Finding(check, False, str(error), "look at the process logs below the root")
     except Exception as error:
-        return Finding(check, False, str(explain_unforeseen(settings.workspace, error)), "read that log")
+        return Finding(check, False, str(explain_unexpected(settings.workspace, error)), "read that log")
 
 
 def _python() -> str:

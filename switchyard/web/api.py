@@ -67,7 +67,7 @@ def create_app(settings: Settings, access: Access, static: Path = STATIC) -> Fas
     )
     app.middleware("http")(_add_headers)
     app.add_exception_handler(SwitchyardError, _explain)
-    app.add_exception_handler(Exception, _explain_unforeseen)
+    app.add_exception_handler(Exception, _explain_unexpected)
     model = ReadModel(settings)
     add_reading(app, settings, access, model)
     add_commands(app, settings, access)
@@ -86,7 +86,7 @@ def _explain(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 400 if isinstance(error, InputError) else 503)
 
 
-def _explain_unforeseen(request: Request, error: Exception) -> JSONResponse:
+def _explain_unexpected(request: Request, error: Exception) -> JSONResponse:
     """The server writes the stack into its log."""
     return JSONResponse({"detail": explain_failure(error, "the log of the API server has the details")}, 500)
 

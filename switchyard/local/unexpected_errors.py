@@ -9,7 +9,7 @@ from switchyard.layout import Workspace
 from switchyard.wording import describe_stack
 
 
-def explain_unforeseen(workspace: Workspace, error: Exception) -> SwitchyardError:
+def explain_unexpected(workspace: Workspace, error: Exception) -> SwitchyardError:
     """Keeps the stack, and returns what a person is told."""
     from switchyard.stream.failures import explain_failure
 
