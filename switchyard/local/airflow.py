@@ -174,8 +174,7 @@ def start_initialise(settings: Settings, log: Path) -> subprocess.Popen[bytes] |
     ensure_keys(settings.workspace)
     ensure_password(settings.workspace)
     is_elsewhere = names_database(os.environ)
-    is_made = settings.workspace.database.exists() and has_database(settings)
-    if not is_elsewhere and is_made and _stamp_file(settings).read_text() == _stamp(settings):
+    if not is_elsewhere and has_database(settings) and _stamp_file(settings).read_text() == _stamp(settings):
         return None
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -215,5 +214,5 @@ def _stamp(settings: Settings) -> str:
     """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
     files = [path.stat() for path in _login_files(settings).values()]
     login = "".join(f" {file.st_mtime_ns} {file.st_size}" for file in files)
-    database = " elsewhere" if names_database(os.environ) else " embedded"
-    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login}{database}"
+    database = "elsewhere" if names_database(os.environ) else Database(settings.workspace.database).cluster_id
+    return f"{version('apache-airflow')} {settings.bootstrap} {settings.spark_master}{login} {database}"

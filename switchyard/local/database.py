@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import uuid
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +64,15 @@ class Database(Server):
         """Without a password: whoever may open the folder of the socket is let in."""
         return f"{EMBEDDED}{quote(str(self.socket_folder), safe='/')}"
 
+    @property
+    def _cluster_file(self) -> Path:
+        return self.folder / "cluster.id"
+
+    @property
+    def cluster_id(self) -> str:
+        """Another one when the folder was lost and made again; empty before the first start."""
+        return self._cluster_file.read_text() if self._cluster_file.exists() else ""
+
     def connect(self) -> psycopg2.extensions.connection:
         return psycopg2.connect(host=str(self.socket_folder), user=USER, dbname="postgres", connect_timeout=5)
 
@@ -80,6 +90,7 @@ class Database(Server):
             shutil.rmtree(draft, ignore_errors=True)
             make_private(draft)
             make_cluster(draft, ["--auth", "trust"])
+            self._cluster_file.write_text(str(uuid.uuid4()))
             draft.rename(self.data)
 
     def is_answering(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
+from switchyard.local.airflow import _stamp
 from switchyard.local.component import ServerComponent
 from switchyard.local.database import MOST_SOCKET_BYTES, Database
 from switchyard.local.kafka_settings import _may_have_control_connection
@@ -56,6 +58,18 @@ def test_it_is_reached_through_its_socket_only(database: Database) -> None:
     assert run(database, "show listen_addresses") == [("",)]
     assert database.socket_folder.stat().st_mode & 0o077 == 0
     assert database.data.stat().st_mode & 0o077 == 0
+
+
+def test_a_database_that_was_lost_is_prepared_again(database: Database) -> None:
+    settings = Settings(root=str(database.folder.parent))
+    before = _stamp(settings)
+    database.stop()
+    database.start()
+    assert _stamp(settings) == before
+    database.stop()
+    shutil.rmtree(database.folder)
+    database.start()
+    assert _stamp(settings) != before
 
 
 def test_a_stop_does_not_wait_for_clients(database: Database) -> None:
