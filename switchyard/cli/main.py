@@ -1,4 +1,4 @@
-"""The entry: runs one command of this folder, and turns errors into one sentence and an exit code."""
+"""The entry point: runs one command, and turns errors into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(arguments: list[str]) -> int:
     except (SwitchyardError, BrokenPipeError):
         raise
     except Exception as error:
-        # Of an error that nobody foresaw one sentence is shown; its stack goes to a log, as it may quote values.
+        # Show one sentence only: the stack goes to a log, because its text may quote values of records.
         from switchyard.local.unexpected_errors import explain_unexpected
 
         raise explain_unexpected(read_settings().workspace, error) from None

@@ -45,7 +45,7 @@ def airflow_url(settings: Settings) -> str:
 def airflow_environment(
     settings: Settings, project: Path = PROJECT, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Everything an Airflow process of this installation needs, on top of the caller's own environment."""
+    """The caller's environment and what an Airflow process of this installation needs."""
     workspace = settings.workspace
     inherited = dict(os.environ if base is None else base)
     options = {
@@ -53,9 +53,9 @@ def airflow_environment(
         "CORE__PLUGINS_FOLDER": str(project / "plugins"),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
-        # On top of what Airflow hides by itself on the page and in the API of a connection.
+        # More fields of a connection that hold secrets; Airflow itself hides only those named like a password.
         "CORE__SENSITIVE_VAR_CONN_NAMES": "key_pem,keystore_key,jaas_config,properties,user_info",
-        # Each generation has a task for its whole life; the other DAGs share the rest.
+        # The task of a generation takes a slot for as long as its driver runs; the other DAGs share the rest.
         "CORE__PARALLELISM": str(settings.most_generations + 8),
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"{airflow_url(settings)}/execution/",
@@ -68,18 +68,18 @@ def airflow_environment(
         "API__WORKERS": "1",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "20",
         "DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        # A file that has changed is parsed at once all the same; the default of 30 s is a fifth of a core for nothing.
+        # Changed files are parsed at once anyway; parsing the others every 30 s, the default, takes a fifth of a core.
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
         "LOGGING__BASE_LOG_FOLDER": str(workspace.airflow / "logs"),
-        # A scheduler that was killed leaves its tasks behind; find them within half a minute, not five.
+        # The tasks of a killed scheduler are found within half a minute; the default is five minutes.
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        # A task waits for an API server that is starting or being restarted, instead of failing.
+        # A task waits for an API server that is being restarted, instead of failing.
         "WORKERS__EXECUTION_API_RETRIES": "12",
         "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "5",
-        # A swap is two runs one after the other: what they wait for the scheduler is part of its time.
+        # A swap is two runs one after the other, each of which waits for the scheduler.
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
-        # Nobody takes over the watcher of a triggerer that was killed before this time is over.
+        # Another triggerer takes over the control watcher of a killed one only after this time.
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
         "TRIGGERER__JOB_HEARTBEAT_SEC": "2",
         **({} if names_database(inherited) else {"DATABASE__SQL_ALCHEMY_CONN": Database(workspace.database).address}),
@@ -93,7 +93,7 @@ def airflow_environment(
             "PYTHONPATH": _prepend(str(project), inherited.get("PYTHONPATH", "")),
             "NO_PROXY": _without_proxy(inherited),
             "no_proxy": _without_proxy(inherited),
-            # Tasks run in other folders: what is relative here must not mean something else there.
+            # Tasks run in other folders, where a relative path would mean another place.
             "SWITCHYARD_ROOT": settings.layout.under() if settings.layout.is_local else settings.root,
             "SWITCHYARD_HOME": str(workspace.home),
         }
@@ -107,7 +107,7 @@ def _login_files(settings: Settings) -> dict[str, Path]:
 
 
 def names_database(environment: Mapping[str, str]) -> bool:
-    """Whether Airflow is told of another database: by its address, a command that prints it, or a secret's name."""
+    """Whether an external database is named: by its address, a command that prints it, or a secret's name."""
     if any(environment.get(f"{DATABASE}{kind}") for kind in ("_CMD", "_SECRET")):
         return True
     named = environment.get(DATABASE, "")
@@ -121,7 +121,7 @@ def _prepend(first: str, rest: str) -> str:
 
 
 def _without_proxy(inherited: Mapping[str, str]) -> str:
-    """Tasks reach the API server on loopback even where the environment names a proxy."""
+    """NO_PROXY with loopback: tasks reach the API server even if the environment names a proxy."""
     present = inherited.get("NO_PROXY") or inherited.get("no_proxy") or ""
     return ",".join(dict.fromkeys([*filter(None, present.split(",")), "127.0.0.1", "localhost"]))
 
@@ -131,14 +131,14 @@ def component_command(name: str) -> list[str]:
 
 
 def ensure_password(workspace: Workspace) -> Path:
-    """Written before Airflow starts: a password that Airflow makes itself is printed into its log."""
+    """Write the password before Airflow starts: one that Airflow makes is printed into its log."""
     path = password_file(workspace)
     _write_once(path, lambda file: json.dump({USER: secrets.token_urlsafe(12)}, file))
     return path
 
 
 def ensure_keys(workspace: Workspace) -> Path:
-    """The keys that all processes must share, in Airflow's own file: an environment reaches every child."""
+    """Write the keys that all Airflow processes share into airflow.cfg: every child could read an environment."""
     path = workspace.airflow / "airflow.cfg"
     fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     keys = configparser.ConfigParser(interpolation=None)
@@ -154,7 +154,7 @@ def ensure_keys(workspace: Workspace) -> Path:
 
 
 def _write_once(path: Path, write: Callable[[TextIO], object]) -> None:
-    """For its owner's eyes only from the first byte on; what is there already stays."""
+    """Create the file with mode 0600 from the start; leave one that exists."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(FileExistsError):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -167,9 +167,9 @@ def read_password(workspace: Workspace) -> str:
 
 
 def start_initialise(settings: Settings, log: Path) -> subprocess.Popen[bytes] | None:
-    """Database and connections, in one process, to run while the broker starts; None when all is done.
+    """Prepare database and connections in a process that runs while the broker starts; None when all is done.
 
-    A database of one's own is always looked at: nothing here shows whether it is still the one that was prepared.
+    An external database is prepared at every start: it may be another one than last time.
     """
     ensure_keys(settings.workspace)
     ensure_password(settings.workspace)
@@ -211,7 +211,7 @@ def _stamp_file(settings: Settings) -> Path:
 
 
 def _stamp(settings: Settings) -> str:
-    """What the database was prepared for; as long as it is the same, seconds of a start are saved."""
+    """What the database was prepared for. While it stays the same, a start skips this and saves seconds."""
     files = [path.stat() for path in _login_files(settings).values()]
     login = "".join(f" {file.st_mtime_ns} {file.st_size}" for file in files)
     database = "elsewhere" if names_database(os.environ) else Database(settings.workspace.database).cluster_id

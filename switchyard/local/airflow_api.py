@@ -14,11 +14,11 @@ from switchyard.errors import SwitchyardError
 from switchyard.local.airflow import USER, airflow_url, read_password
 from switchyard.settings import Settings
 
-# Longer than the server itself waits for its turn at the database.
+# Longer than the server itself waits for its database.
 TIMEOUT_SECONDS = 35.0
 HEALTH_SECONDS = 10.0
 TOKEN_SECONDS = 600.0
-# How long a question is asked again, and how often.
+# How long a failed call is repeated, and how often.
 PATIENCE_SECONDS = 40.0
 REPEAT_SECONDS = 1.0
 NO_ANSWER = 0
@@ -31,7 +31,7 @@ class ApiError(SwitchyardError):
 
     @property
     def is_passing(self) -> bool:
-        """Nothing is wrong with the question: no answer at all, or one that blames the server."""
+        """Whether to ask again: the server did not answer, or reported an error of its own (5xx)."""
         return self.status == NO_ANSWER or self.status >= 500
 
 
@@ -68,7 +68,7 @@ class AirflowApi:
         self._call("PATCH", f"/dags/{quote(dag_id)}", {"is_paused": is_paused})
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any], note: str | None = None) -> None:
-        """Starts a run; asking again for the same run id changes nothing."""
+        """Start a run. Triggering the same run id again changes nothing."""
         body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf), "note": note}
         try:
             self._call("POST", f"/dags/{quote(dag_id)}/dagRuns", body)
@@ -86,7 +86,7 @@ class AirflowApi:
         return None if found is None or found["state"] is None else str(found["state"])
 
     def clear_task(self, dag_id: str, run_id: str, task_id: str) -> None:
-        """The task and what follows it run again, whatever they ended as; a finished run is reopened."""
+        """Run the task and its downstream tasks again, whatever their state; a finished run is reopened."""
         body = {
             "dry_run": False,
             "only_failed": False,
@@ -101,7 +101,7 @@ class AirflowApi:
         return f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
 
     def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
-        """Asked again when the server or its database did not answer: every call here may be made twice."""
+        """Ask again when the server or its database did not answer. Every call here is safe to repeat."""
         deadline = Deadline(PATIENCE_SECONDS)
         while True:
             try:

@@ -46,7 +46,7 @@ class Broker(Server):
         return loopback.answers_kafka(self.port)
 
     def format_storage(self) -> None:
-        """Once per folder: a second call keeps the cluster id and the data."""
+        """Format the folder once: a second call keeps the cluster id and the data."""
         self._write_config()
         if (self.data / "meta.properties").exists():
             return
@@ -66,7 +66,7 @@ class Broker(Server):
         return [str(find_java().executable), "-cp", f"{broker_jars()[0].parent}/*"]
 
     def _write_config(self) -> None:
-        """Anew at each start: the ports may have changed, the node and its data have not."""
+        """Write the configuration at each start, because the ports may have changed."""
         self.data.mkdir(parents=True, exist_ok=True)
         kept = broker_config.read_controller_port(self.config)
         controller_port = kept if kept and loopback.is_free(kept) else loopback.pick_free_port()
@@ -75,7 +75,7 @@ class Broker(Server):
 
 
 def _draw_cluster_id() -> str:
-    """A random id as Kafka writes them. One that begins with a dash would be taken for an option."""
+    """Draw an id as Kafka does; not one that begins with a dash, which StorageTool would take for an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

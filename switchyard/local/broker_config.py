@@ -1,4 +1,4 @@
-"""The two files the broker is started with. Pure text, but for reading back the kept controller port."""
+"""The two files that the broker is started with: text without I/O, except for reading the controller port back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from switchyard.local.loopback import HOST
 
 _CONTROLLER = re.compile(r"^controller\.quorum\.voters=1@[^:]+:(\d+)$", re.MULTILINE)
 
-# The process's output is its log file, so the console is where a warning belongs.
+# The process's output goes to its log file, so warnings go to the console.
 LOG4J2 = """\
 status=error
 appender.console.type=Console

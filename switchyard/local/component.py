@@ -39,7 +39,12 @@ class Component:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """In a session of its own: Ctrl-C in a terminal must not reach it before its turn to stop."""
+        self._launch()
+        self._started_at = time.monotonic()
+        self._restart_at = None
+
+    def _launch(self) -> None:
+        """Start the process in a separate session: Ctrl-C in a terminal must not reach it before its turn to stop."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -51,21 +56,21 @@ class Component:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._started_at = time.monotonic()
-        self._restart_at = None
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def revive(self) -> str | None:
-        """Restarts a dead process when its pause is over; a sentence for the log when there is news."""
-        if self.is_running() or self._process is None:
+        """Restart a dead process when its pause is over; return a sentence for the log when there is news."""
+        if self.is_running() or not self._started_at:
             return None
         if self._restart_at is None:
-            return self._note_death(self._process.returncode)
+            return self._plan_restart()
         if not self._restart_at.has_passed:
             return None
-        processes.end_sessions([self._process.pid], 5)
+        # Its children may have outlived it, and would still hold its port.
+        if self.pid is not None:
+            processes.end_sessions([self.pid], 5)
         self.restarts += 1
         self.start()
         return f"{self.name} was restarted (restart {self.restarts})."
@@ -75,12 +80,14 @@ class Component:
             self._process.terminate()
 
     def finish(self, deadline_seconds: float) -> None:
-        """Waits for the end, then ends what is left of the session."""
+        """Wait for the end, then end what is left of the session."""
         processes.wait_until(lambda: not self.is_running(), deadline_seconds)
         if self.pid is not None:
             processes.end_sessions([self.pid], 3)
 
-    def _note_death(self, code: int | None) -> str:
+    def _plan_restart(self) -> str:
+        code = self._process.returncode if self._process else None
+        # A process that ran for a while is not in a crash loop.
         steady = time.monotonic() - self._started_at > STEADY_SECONDS
         self._failures = 1 if steady else self._failures + 1
         pause = pause_seconds(self._failures)
@@ -99,27 +106,14 @@ class ServerComponent(Component):
     def pid(self) -> int | None:
         return self.server.find_pid()
 
-    def start(self) -> None:
+    def _launch(self) -> None:
         self.server.start()
-        self._started_at = time.monotonic()
-        self._restart_at = None
 
     def is_running(self) -> bool:
         return self.server.is_running()
 
-    def revive(self) -> str | None:
-        if self.is_running():
-            return None
-        if self._restart_at is None:
-            return self._note_death(None)
-        if not self._restart_at.has_passed:
-            return None
-        self.restarts += 1
-        self.start()
-        return f"{self.name} was restarted (restart {self.restarts})."
-
     def ask_to_stop(self) -> None:
-        """Nothing yet: servers end last, and Server.stop both asks and waits."""
+        """Do nothing yet: servers end last, and Server.stop both asks and waits."""
 
     def finish(self, deadline_seconds: float) -> None:
         self.server.stop(deadline_seconds)

@@ -1,4 +1,4 @@
-"""Looks at everything that must be right for Switchyard to run, and says how to mend what is not."""
+"""Checks everything that Switchyard needs to run, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Each check in turn, so that a person sees the first ones while the slow ones run."""
+    """Yield each finding at once, so that a person sees the first ones while slow checks run."""
     check = partial(_guard, settings)
     running = find_supervisor(settings.workspace) is not None
     yield check("python", _python)
@@ -86,14 +86,14 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _guard(settings: Settings, check: str, look: Callable[[], str | Finding]) -> Finding:
-    """Whatever a check raises is its finding: the checks after it are made all the same."""
+    """Turn whatever a check raises into its finding, so that the checks after it still run."""
     try:
         found = look()
         return found if isinstance(found, Finding) else Finding(check, True, found)
     except SwitchyardError as error:
         return Finding(check, False, str(error), re.split("; |: ", str(error))[-1])
     except OSError as error:
-        return Finding(check, False, str(error), "look at the process logs below the root")
+        return Finding(check, False, str(error), "read the process logs below the root")
     except Exception as error:
         return Finding(check, False, str(explain_unexpected(settings.workspace, error)), "read that log")
 
@@ -128,8 +128,8 @@ def _port(check: str, port: int, setting: str, running: bool) -> Finding:
 
 
 def describe_jars(used: Sequence[Path], broker: Sequence[Path]) -> str:
-    """The versions that count. Refuses jars that are not of the packages that are installed beside them."""
-    # In this order: Spark has another version of Kafka's client than the broker.
+    """Name the versions. Raise when a jar does not fit the installed Python package."""
+    # In this order, so that Spark's version of Kafka's client wins over the broker's.
     found = {match[1]: match[2] for jar in (*broker, *used) if (match := _JAR.fullmatch(jar.name))}
     spark, delta = (_fit(found, jar, package) for jar, package in _PACKAGES.items())
     client, server = (found.get(jar, "none") for jar in ("kafka-clients", "kafka-server"))
@@ -146,8 +146,8 @@ def _fit(found: Mapping[str, str], jar: str, package: str) -> str:
 
 
 def _kafka(settings: Settings) -> Iterator[Finding]:
-    """A real login with each connection, and a look at the topics that are read now."""
-    # Each is asked once: it may have to be asked of Airflow, which takes seconds.
+    """Log in with each connection, and look at the active topics."""
+    # Cached, because asking Airflow for a connection takes seconds.
     find, check = cache(partial(find_kafka, settings)), partial(_guard, settings)
     login = check("kafka login", lambda: _log_in(find()))
     yield login
@@ -156,10 +156,10 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
     yield check("control topic", lambda: _control_topic(settings, find() if login.ok else None))
 
 
-def _log_in(kafka: Mapping[str, str], mend: str = SET_ADDRESS) -> str:
+def _log_in(kafka: Mapping[str, str], remedy: str = SET_ADDRESS) -> str:
     address = kafka["bootstrap.servers"]
     if not any(_answers(one) for one in address.split(",")):
-        raise SwitchyardError(f"no broker answers at {address}: start it, or {mend}")
+        raise SwitchyardError(f"no broker answers at {address}: start it, or {remedy}")
     with TopicReader(kafka) as reader:
         count = len(reader.list_joinable())
     how = kafka.get("sasl.mechanisms") or kafka.get("security.protocol", "PLAINTEXT")
@@ -177,13 +177,13 @@ def _topics(settings: Settings, kafka: Mapping[str, str]) -> str:
 
 
 def find_target(settings: Settings) -> Target:
-    """What is active; before the first generation, what the settings name."""
+    """The active topics and join; before the first generation, those of the settings."""
     status_row = HistoryStore(settings.layout).status_row().target if has_table(settings.layout, "status") else None
     return status_row or settings.policy.defaults
 
 
 def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:
-    """Reads it, and asks for its group: a cluster may refuse either. `data` is None where that cannot be reached."""
+    """Read the topic and its group's offsets: a cluster may refuse either. `data` is None if it cannot be reached."""
     kafka, topic = find_control_kafka(settings), settings.control_topic
     is_elsewhere = data is not None and kafka["bootstrap.servers"] != data["bootstrap.servers"]
     where = " on its own cluster" if is_elsewhere else ""
@@ -218,11 +218,13 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
 
 
 def judge_airflow(health: Mapping[str, Any]) -> Iterator[Finding]:
-    """What Airflow itself says about its parts."""
+    """What Airflow's own health report says about its parts."""
     for name, part in AIRFLOW_PARTS.items():
         state = (health.get(name) or {}).get("status") or "unknown"
-        mend = "look whether it runs and has room" if name == "metadatabase" else "read its log in the process logs"
-        remedy = "" if state == "healthy" else f"{mend}, then `switchyard down` and `up`"
+        advice = (
+            "check that it runs and has disk space" if name == "metadatabase" else "read its log in the process logs"
+        )
+        remedy = "" if state == "healthy" else f"{advice}, then `switchyard down` and `up`"
         yield Finding(f"airflow {part}", state == "healthy", str(state), remedy)
 
 
@@ -234,13 +236,13 @@ def _tables(settings: Settings) -> str:
 
 
 def require_table(layout: Layout, name: str) -> None:
-    """Opens it; its last commit may be damaged, or its files may have gone."""
+    """Open the table; its last commit may be damaged, or its files missing."""
     try:
         open_version(layout, name, None)
     except DeltaError as error:
         raise SwitchyardError(
             f"the table {name} at {layout.table(name)} cannot be opened ({type(error).__name__}): restore it from a "
-            "copy, or move it away to begin with an empty one"
+            "copy, or move it away to start with an empty one"
         ) from None
 
 
@@ -252,7 +254,7 @@ def _generation(settings: Settings) -> Finding:
 
 
 def _spare(settings: Settings) -> Finding:
-    """That there is none is normal during a swap; one that hangs is ended by health."""
+    """No spare is normal during a swap; the health DAG ends one that hangs."""
     inputs = add_drivers(read_inputs(settings), settings, {})
     is_well = not find_useless_spares(inputs, settings.limits)
     remedy = "" if is_well else "it hangs: see the log of switchyard_spare; switchyard_health ends it"

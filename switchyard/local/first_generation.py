@@ -1,4 +1,4 @@
-"""Keeps a generation running at `up`: looks at the tables and at Airflow, decides as data, then acts."""
+"""Sees at `up` that a generation runs: reads the tables and Airflow's runs, chooses an action, then carries it out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 def choose_action(run_state: str | None, was_started: bool) -> Action:
-    """A run that is missing is triggered, one that has ended is reopened; neither more than once."""
+    """Trigger a run that is missing, clear one that has ended; neither more than once."""
     if run_state in UNDER_WAY:
         return Action.WAIT
     if was_started:
@@ -46,23 +46,23 @@ class FirstGeneration:
         self._started_runs: set[str] = set()
         self._has_asked = False
 
-    def keep(self) -> str | None:
-        """One round; a sentence for the log when something was done. Raises when nothing is left to try."""
+    def advance(self) -> str | None:
+        """Do the next step; return a sentence for the log if there was one. Raise when nothing is left to try."""
         if not self._has_asked:
             return self._ask_for_round()
         ledger, status = HistoryStore(self._layout).ledger(), read_status(self._layout)
         if status is None:
-            self._check_boot(ledger)
+            self._check_refusal(ledger)
             return None
         run = run_of_life(ledger, status.generation)
-        return self._keep_run(run) if run else None
+        return self._start_if_needed(run) if run else None
 
     @property
     def _round_id(self) -> str:
         return f"up-{self._started_at:%Y%m%dT%H%M%S}"
 
     def _ask_for_round(self) -> str:
-        """One round of the control DAG: at the first start it asks for a generation, later it reads what waits."""
+        """Trigger the control DAG: at the first start it asks for a generation, later it reads waiting messages."""
         self._has_asked = True
         run_id = self._round_id
         for dag_id in (DAG_ID, CONTROL_DAG_ID):
@@ -70,8 +70,8 @@ class FirstGeneration:
         self._api.trigger(CONTROL_DAG_ID, run_id, {})
         return f"run {run_id} of {CONTROL_DAG_ID} was triggered."
 
-    def _check_boot(self, ledger: Ledger) -> None:
-        """Nothing is active yet: if the round of this start has asked for nothing, the last refusal says why."""
+    def _check_refusal(self, ledger: Ledger) -> None:
+        """Raise the reason of the last refusal when the control DAG has ended without asking for a generation."""
         is_over = self._api.run_state(CONTROL_DAG_ID, self._round_id) in ("success", "failed")
         if not is_over or ledger.open_requests or not ledger.entries:
             return
@@ -79,7 +79,7 @@ class FirstGeneration:
         if last.event in (Event.REJECTED, Event.FAILED):
             raise SwitchyardError(f"no generation could be started: {last.detail}")
 
-    def _keep_run(self, run: Run) -> str | None:
+    def _start_if_needed(self, run: Run) -> str | None:
         state = self._api.run_state(DAG_ID, run.run_id)
         action = choose_action(state, run.run_id in self._started_runs)
         if action is Action.WAIT:
@@ -94,8 +94,8 @@ class FirstGeneration:
         self._api.trigger(DAG_ID, run.run_id, run.conf, run.note)
         return f"run {run.run_id} of {DAG_ID} was triggered."
 
-    def is_flowing(self, with_demo: bool) -> int | None:
-        """The active generation, if it has reported since this start and, when the demo feeds it, has joined rows."""
+    def find_flowing(self, with_demo: bool) -> int | None:
+        """Return the active generation if it has reported since this start and, fed by the demo, has joined rows."""
         status = read_status(self._layout)
         if status is None:
             return None

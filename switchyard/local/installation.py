@@ -42,7 +42,7 @@ class Installation:
         return [component for component in optional if component is not None]
 
     def start(self, report: Report) -> None:
-        """Airflow takes longest, so it waits for nothing but its database; the broker starts beside it."""
+        """Start everything. Airflow takes longest, so it waits only for its database; the broker starts meanwhile."""
         log = self._log("initialise")
         log.parent.mkdir(parents=True, exist_ok=True)
         for started in self._server_components:
@@ -63,7 +63,7 @@ class Installation:
             self.demo.start()
 
     def stop(self) -> None:
-        """No task may start while drivers end; the API server takes down how they ended, so it goes later."""
+        """The scheduler ends first, so no task starts while drivers end; the API server takes their results."""
         by_name = {component.name: component for component in self.airflow}
         scheduler = by_name.pop("scheduler")
         scheduler.ask_to_stop()
@@ -79,7 +79,7 @@ class Installation:
             component.finish(30)
 
     def _report_when_ready(self, kind: type[Server], report: Report) -> bool:
-        """Waits for an embedded server; False when this installation has none of the kind."""
+        """Wait for an embedded server; return False when this installation has none of the kind."""
         for component in self._server_components:
             if isinstance(component.server, kind):
                 component.server.wait_until_ready(SERVER_SECONDS)
@@ -102,16 +102,17 @@ class Installation:
 
 
 def embedded_servers(settings: Settings) -> list[Server]:
-    """What is not named elsewhere: Airflow's database and the broker, in the order in which they are needed."""
+    """Airflow's database and the broker, unless the environment names external ones; in the order of their start."""
     workspace = settings.workspace
     database = [] if airflow.names_database(os.environ) else [Database(workspace.database)]
     broker = [Broker(workspace.broker, settings.kafka_port)] if settings.kafka_bootstrap is None else []
     return [*database, *broker]
 
 
-def sweep(settings: Settings, last: State | None) -> None:
-    """Ends what a supervisor that was killed has left behind, so that nothing runs twice."""
+def end_leftovers(settings: Settings, last: State | None) -> None:
+    """End what a supervisor that was killed has left behind, so that nothing runs twice."""
     driver_processes.stop_drivers(settings.workspace, 20)
+    # After a reboot the pids of the state file belong to other processes.
     if last is None or last.boot != boot_id():
         return
     parts = {name: part.pid for name, part in last.components.items() if name not in SERVERS}

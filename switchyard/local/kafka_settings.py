@@ -25,14 +25,17 @@ _SECRETS_BACKEND = ("AIRFLOW__SECRETS__BACKEND", "AIRFLOW__WORKERS__SECRETS_BACK
 
 
 def find_kafka(settings: Settings) -> dict[str, str]:
-    """From the file, if there is one; else from Airflow, for a broker of one's own; the embedded one needs no login."""
+    """Read the properties file if one is set; else ask Airflow for the connection of an external broker.
+
+    The embedded broker needs no login.
+    """
     if not _is_in_airflow(settings):
         return kafka_of_settings(settings)
     return ask_airflow(settings, DATA) or kafka_of_settings(settings)
 
 
 def find_control_kafka(settings: Settings) -> dict[str, str]:
-    """The same for the control topic, which may be on another cluster."""
+    """Find the same for the control topic, which may be on another cluster."""
     if (own := control_kafka_of_settings(settings)) is not None:
         return own
     if _is_in_airflow(settings):
@@ -42,7 +45,7 @@ def find_control_kafka(settings: Settings) -> dict[str, str]:
 
 
 def _is_in_airflow(settings: Settings) -> bool:
-    """Whether only Airflow's connection says how to reach the data."""
+    """Whether only Airflow's connection has the login to the data's cluster."""
     return settings.kafka_bootstrap is not None and settings.kafka_properties is None
 
 
@@ -71,7 +74,7 @@ def control_kafka_of_settings(settings: Settings) -> dict[str, str] | None:
 
 
 def _may_have_control_connection(settings: Settings) -> bool:
-    """To ask Airflow takes seconds, so the embedded database is looked at where nothing else can have a connection."""
+    """Whether Airflow must be asked, which takes seconds; a look into its embedded database often says no."""
     config = settings.workspace.airflow / "airflow.cfg"
     if f"AIRFLOW_CONN_{CONTROL.upper()}" in os.environ or _has_secrets_backend(config) or names_database(os.environ):
         return True
@@ -86,7 +89,7 @@ def _may_have_control_connection(settings: Settings) -> bool:
 
 
 def _has_secrets_backend(config: Path) -> bool:
-    """Whether Airflow is told to look for connections in a place of which only Airflow knows how to read it."""
+    """Whether Airflow reads connections from a secrets backend, which only Airflow can ask."""
     if any(name.startswith(_SECRETS_BACKEND) for name in os.environ):
         return True
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
@@ -98,9 +101,9 @@ def _has_secrets_backend(config: Path) -> bool:
 
 
 def ask_airflow(settings: Settings, *names: str) -> dict[str, str] | None:
-    """The first of these connections that Airflow has; None when `up` has set up no Airflow that could be asked.
+    """Return the first of these connections that Airflow has; None when no Airflow has been set up here.
 
-    Asked in a process of its own, as importing Airflow takes seconds; what it answers stays between the two.
+    Importing Airflow takes seconds and would stay in memory, so a separate process asks it.
     """
     if not has_database(settings) and not names_database(os.environ):
         return None
@@ -115,7 +118,7 @@ def ask_airflow(settings: Settings, *names: str) -> dict[str, str] | None:
             check=True,
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        # What it has written may hold a connection, so it is not repeated.
+        # Do not quote its output: it may hold a password.
         raise SwitchyardError(
             f"Airflow did not give the connection {' or '.join(names)}: look whether it is there and `switchyard up` "
             "runs, or name a file in SWITCHYARD_KAFKA_PROPERTIES"

@@ -13,7 +13,7 @@ _API_VERSIONS = 18
 
 def is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: a connection of a server that has just ended must not count as taken.
+        # Servers set this too: a port in TIME_WAIT after a server has ended counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -35,7 +35,7 @@ def pick_free_port() -> int:
 
 
 def answers_kafka(port: int, timeout_seconds: float = 2) -> bool:
-    """True when an ApiVersions request is answered: a broker that still starts accepts, but is silent."""
+    """Whether an ApiVersions request is answered: a broker that is still starting accepts connections but is silent."""
     correlation = 1
     client = b"switchyard"
     body = struct.pack(">hhih", _API_VERSIONS, 0, correlation, len(client)) + client

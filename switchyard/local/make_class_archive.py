@@ -1,5 +1,5 @@
-"""Makes the class archive of the driver: a real generation runs against a real broker until it is active, and its
-JVM writes at its end what it has loaded. Run as a module; set-up does."""
+"""Makes the class archive of the driver: a generation runs against a broker until it is active, then its JVM writes the
+classes it has loaded. Set-up runs this module."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _fill_topics(settings: Settings) -> None:
 
 
 def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:
-    """As every driver runs, with an order to its JVM to write the archive at its end."""
+    """Run a driver like any other, except that its JVM writes the archive when it ends."""
     write_properties(properties, {"bootstrap.servers": settings.bootstrap})
     options = f"{settings.driver_java_options} -XX:ArchiveClassesAtExit={archive}"
     conf = spark_conf("local[2]", jars.spark_jars()) | {JAVA_OPTIONS: options}

@@ -31,7 +31,7 @@ class Server(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Makes what the program needs before it starts. What is there already stays."""
+        """Make the folder and what else the program needs before it starts; leave what exists."""
 
     @abstractmethod
     def is_answering(self) -> bool: ...
@@ -42,10 +42,9 @@ class Server(ABC):
         """A path on its command line that no other process has there."""
 
     def start(self) -> None:
-        """Starts the process and returns at once; `wait_until_ready` returns when it answers."""
+        """Start the process and return at once; `wait_until_ready` returns when it answers."""
         if self.is_running():
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -62,14 +61,14 @@ class Server(ABC):
         return self.find_pid() is not None
 
     def wait_until_ready(self, deadline_seconds: float = 60) -> None:
-        """Returns when the server answers a request; raises when it has ended or the deadline has passed."""
+        """Return when the server answers a request; raise when it has ended or the deadline has passed."""
         if not processes.wait_until(lambda: self.is_answering() or not self.is_running(), deadline_seconds):
             raise SwitchyardError(f"the {self.name} did not answer in {deadline_seconds:g} s: see {self.log}.")
         if not self.is_running():
             raise SwitchyardError(f"the {self.name} ended at once: {self._last_log_line()} (see {self.log}).")
 
     def stop(self, deadline_seconds: float = 30) -> None:
-        """Asks the server to end, and ends it if it has not by the deadline. Fine when it is not running."""
+        """Ask the server to end, and kill it at the deadline. Do nothing when it is not running."""
         pid = self.find_pid()
         running = processes.find_process(pid) if pid is not None else None
         if running is not None:
@@ -79,7 +78,7 @@ class Server(ABC):
         self.pid_file.unlink(missing_ok=True)
 
     def _has_ended(self, running: Process) -> bool:
-        """Also reaps it when it is a child of this process. Ended means that port and files are free."""
+        """Whether its port and files are free. Also reaps it when it is a child of this process."""
         if self._process is not None and self._process.pid == running.pid:
             return self._process.poll() is not None
         return not processes.is_alive(running)

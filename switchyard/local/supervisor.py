@@ -1,6 +1,8 @@
-"""The process behind `switchyard up`: starts everything, sees that a generation runs, restarts what ends
-and stops everything in order on SIGTERM. It writes to its own log; the command line reads its state file.
-Once all is ready, what runs in Airflow is for people and the control topic to decide."""
+"""The process behind `switchyard up`: starts everything, restarts what ends, and stops everything in order on SIGTERM.
+
+It writes its state to a file that the command line reads. It starts a generation only until the first one is ready;
+later, people and the control topic decide what runs in Airflow.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from switchyard.layout import Workspace
 from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
 from switchyard.local.first_generation import CONTROL_DAG_ID, DAG_ID, FirstGeneration
-from switchyard.local.installation import Installation, sweep
+from switchyard.local.installation import Installation, end_leftovers
 from switchyard.settings import Settings, load_settings
 
 READY_SECONDS = 300.0
@@ -55,32 +57,32 @@ class Supervisor:
             signal.signal(number, self._ask_to_stop)
         code = 0
         try:
-            self._tell("starting")
+            self._report("starting")
             self._installation.start(self._mark_ready)
             while not self._stop.wait(ROUND_SECONDS):
-                self._work()
+                self._run_round()
         except (SwitchyardError, OSError) as error:
             log.error("%s", error)
             self._state.message = str(error)
             code = 1
-        self._tell("stopping")
+        self._report("stopping")
         self._installation.stop()
-        self._tell("failed" if code else "stopped")
+        self._report("failed" if code else "stopped")
         return code
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stop.set()
 
-    def _work(self) -> None:
+    def _run_round(self) -> None:
         for component in self._installation.components():
             if news := self._revive(component):
                 log.warning("%s", news)
         if self._state.phase == "starting":
             self._check_start()
-        self._tell(self._state.phase)
+        self._report(self._state.phase)
 
     def _revive(self, component: Component) -> str | None:
-        """What cannot be restarted now is tried again; before everything is up it is a failed start."""
+        """Restart what ended. A restart that fails is tried again; while everything starts, it fails the start."""
         try:
             return component.revive()
         except (SwitchyardError, OSError) as error:
@@ -95,7 +97,7 @@ class Supervisor:
             if HEALTH_NAMES.get(name) in healthy or (name == "demo" and component.is_running()):
                 self._mark_ready(component)
         try:
-            generation = self._keep() if "scheduler" in healthy else None
+            generation = self._find_ready_generation() if "scheduler" in healthy else None
         except ApiError as error:
             if not error.is_passing:
                 raise
@@ -103,25 +105,25 @@ class Supervisor:
             generation = None
         if generation is not None:
             self._state.message = f"generation {generation} is active"
-            self._tell("ready")
+            self._report("ready")
         elif self._deadline.has_passed:
             logs = self._settings.workspace.process_logs
             raise SwitchyardError(f"no generation was ready within {READY_SECONDS:g} s: see the logs in {logs}.")
 
-    def _keep(self) -> int | None:
-        """The generation whose rows flow, once one does."""
+    def _find_ready_generation(self) -> int | None:
+        """Return the generation whose rows flow; without one, do what is left to start it."""
         if not all(map(self._api.is_dag_known, (DAG_ID, CONTROL_DAG_ID))):
             return None
-        if news := self._first_generation.keep():
+        if news := self._first_generation.advance():
             log.info("%s", news)
-        return self._first_generation.is_flowing(with_demo=self._has_demo)
+        return self._first_generation.find_flowing(with_demo=self._has_demo)
 
     def _mark_ready(self, component: Component) -> None:
         part = self._state.components.setdefault(component.name, ComponentState())
         part.ready = True
-        self._tell(self._state.phase)
+        self._report(self._state.phase)
 
-    def _tell(self, phase: str) -> None:
+    def _report(self, phase: str) -> None:
         self._state.phase = phase  # type: ignore[assignment]
         for component in self._installation.components():
             part = self._state.components.setdefault(component.name, ComponentState())
@@ -130,7 +132,7 @@ class Supervisor:
 
 
 def take_lock(workspace: Workspace) -> IO[str] | None:
-    """Held for the life of the supervisor, and given back by the system however that ends."""
+    """Lock the installation for the life of this process; the system releases a lock whose process was killed."""
     handle = lock_file(workspace).open("w")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +154,7 @@ def main() -> int:
         log.error("another supervisor runs on %s", settings.workspace.home)
         return 1
     with lock:
-        sweep(settings, read_state(settings.workspace))
+        end_leftovers(settings, read_state(settings.workspace))
         return Supervisor(settings, demo=not arguments.no_demo).run()
 
 

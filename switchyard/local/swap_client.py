@@ -1,4 +1,4 @@
-"""What the command line and the page do about swaps: send, follow, plan, roll back, retire."""
+"""The client side of a swap, for the command line and the page: send, follow, plan, roll back, retire, backfill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from switchyard.swap.reconcile import Run, retire_now
 BACKFILL_DAG = "switchyard_backfill"
 HISTORY_POLL_SECONDS = 0.25
 PATIENCE_SECONDS = 90.0
-"""The control DAG looks each minute even if the watcher of the control topic is broken."""
+"""The control DAG runs each minute even if the control watcher is broken."""
 
 Tell = Callable[[str], None]
 
@@ -36,9 +36,9 @@ Tell = Callable[[str], None]
 def send_swap(
     settings: Settings, fields: Mapping[str, Any], swap_id: str | None, requested_by: str | None = None
 ) -> str:
-    """Publishes a control message and returns the id under which its outcome will be found.
+    """Publish a control message and return the id under which its outcome will be found.
 
-    What can never become a swap, whatever the broker and the tables say, is refused before it is sent.
+    A message that can never become a swap, whatever broker and tables hold, is refused before it is sent.
     """
     chosen = _check_id(swap_id) or _new_id("page" if requested_by else "cli")
     value = json.dumps({**fields, "id": chosen}).encode()
@@ -55,7 +55,7 @@ def make_dry_run(settings: Settings, fields: Mapping[str, Any], requested_by: st
 
 
 def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested_by: str | None = None) -> str:
-    """Asks for the previous generation in the tables themselves: an undo needs neither the topic nor the DAG."""
+    """Request the previous generation directly in the tables, so that a rollback needs neither topic nor DAG."""
     chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("page" if requested_by else "cli"))
     with TopicReader(find_kafka(settings)) as reader:
         handler = CommandHandler(settings, reader)
@@ -67,12 +67,12 @@ def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested
 
 
 def retire(settings: Settings, generation: int) -> None:
-    """Retires a lingering generation in the tables themselves, like a rollback; its driver ends when it sees that."""
+    """Retire a lingering generation directly in the tables; its driver ends when it reads that."""
     retire_now(settings, open_history(settings.layout), generation, f"asked for by {requester()}")
 
 
 def start_run(settings: Settings, run: Run, tell: Tell) -> None:
-    """Starts the run now if Airflow can be asked; otherwise the control DAG does within a minute."""
+    """Start the run now; if Airflow does not answer, the control DAG starts it within a minute."""
     from switchyard.local.airflow_api import AirflowApi
     from switchyard.local.first_generation import DAG_ID
 
@@ -83,7 +83,7 @@ def start_run(settings: Settings, run: Run, tell: Tell) -> None:
 
 
 def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
-    """Starts a run of the backfill DAG and returns its id. What can be refused is refused before."""
+    """Check the request, start a run of the backfill DAG and return its id."""
     from switchyard.local.airflow_api import AirflowApi
 
     parse_wish(fields)
@@ -93,7 +93,7 @@ def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
 
 
 def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Tells the backfill as it comes and, if it is to be published, the swap."""
+    """Tell the events of a backfill as they come and, if it is to be published, those of the swap."""
     if not fields.get("generation"):
         finished = follow(settings, backfill_id(run_id), tell, BACKFILL_DAG)
         if not fields.get("publish") or finished["outcome"] != FINISHED:
@@ -102,7 +102,7 @@ def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], 
 
 
 def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyard_control") -> dict[str, Any]:
-    """Tells each event of a swap as it comes; returns its outcome."""
+    """Tell each event of a swap as it comes; return its outcome."""
     history = HistoryStore(settings.layout)
     began, told = time.monotonic(), 0
     deadline_told = False
@@ -124,7 +124,7 @@ def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyar
         if not entries and time.monotonic() - began > PATIENCE_SECONDS:
             raise SwitchyardError(
                 f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG {taker} running? "
-                "It will be taken when it runs again; `switchyard history` tells"
+                "It takes the message when it runs again; `switchyard history` shows the outcome"
             )
         if entries and not deadline_told and _is_overdue(ledger, swap_id):
             deadline_told = True

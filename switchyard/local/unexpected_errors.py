@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw: one sentence is shown; the stack is in a log, as its text may quote values."""
+"""Unexpected errors: show one sentence and put the stack, which may quote values, into a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from switchyard.wording import describe_stack
 
 
 def explain_unexpected(workspace: Workspace, error: Exception) -> SwitchyardError:
-    """Keeps the stack, and returns what a person is told."""
+    """Log the stack, and return the error to show."""
     from switchyard.stream.failures import explain_failure
 
     log = workspace.process_logs / "cli.log"

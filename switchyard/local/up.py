@@ -1,4 +1,4 @@
-"""`switchyard up` and `switchyard down`: start the supervisor and tell what it does, or ask it to stop."""
+"""`switchyard up` and `switchyard down`: start the supervisor and print its progress, or ask it to stop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from switchyard.drivers.supervisor_state import (
 )
 from switchyard.errors import SwitchyardError
 from switchyard.local import airflow, loopback
-from switchyard.local.installation import sweep
+from switchyard.local.installation import end_leftovers
 from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
@@ -39,7 +39,7 @@ from switchyard.tables.root_check import prove_commits
 LEAST_FREE_BYTES = 1 << 30
 STOP_SECONDS = 120.0
 
-Say = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 def say(line: str) -> None:
@@ -47,8 +47,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def up(settings: Settings, detach: bool, demo: bool | None = None, tell: Say = say) -> None:
-    """Returns when all is ready (`detach`) or has been stopped again; raises when it could not start."""
+def up(settings: Settings, detach: bool, demo: bool | None = None, tell: Tell = say) -> None:
+    """Return when all is ready (`detach`), else when all has been stopped again. Raise when it could not start."""
     check_machine(settings)
     process = start_supervisor(settings, wants_demo(settings, demo))
     with _interruptible():
@@ -70,17 +70,17 @@ def up(settings: Settings, detach: bool, demo: bool | None = None, tell: Say = s
 
 
 def wants_demo(settings: Settings, asked: bool | None) -> bool:
-    """The demo writes into the users and accounts topics: into those of somebody's own broker only when asked to."""
+    """The demo writes into the users and accounts topics: into those of an external broker only when asked to."""
     return settings.kafka_bootstrap is None if asked is None else asked
 
 
-def _with_elapsed(tell: Say) -> Say:
+def _with_elapsed(tell: Tell) -> Tell:
     began = time.monotonic()
     return lambda line: tell(f"{time.monotonic() - began:5.1f} s  {line}")
 
 
 def check_machine(settings: Settings) -> None:
-    """Everything that can be known before a process is started, each with one sentence."""
+    """Refuse what can be known to fail before a process is started."""
     workspace = settings.workspace
     if find_supervisor(workspace) is not None:
         raise SwitchyardError(f"already running on {workspace.home}: `switchyard down` stops it.")
@@ -96,7 +96,7 @@ def check_machine(settings: Settings) -> None:
     free = shutil.disk_usage(workspace.home).free
     if free < LEAST_FREE_BYTES:
         raise SwitchyardError(f"the disk of {workspace.home} is full: {free >> 20} MiB free, 1 GiB is needed.")
-    sweep(settings, read_state(workspace))
+    end_leftovers(settings, read_state(workspace))
     loopback.require_free(settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT")
     if settings.kafka_bootstrap is None:
         broker_jars()
@@ -118,8 +118,8 @@ def start_supervisor(settings: Settings, demo: bool) -> subprocess.Popen[bytes]:
         )
 
 
-def follow_start(settings: Settings, process: subprocess.Popen[bytes], tell: Say) -> State:
-    """Tells each component once when it is ready; returns when all is, raises when the supervisor gave up."""
+def follow_start(settings: Settings, process: subprocess.Popen[bytes], tell: Tell) -> State:
+    """Tell each component once it is ready; return when all are, raise when the supervisor gave up."""
     told: set[str] = set()
     tell("starting the broker and Airflow" if settings.kafka_bootstrap is None else "starting Airflow")
     while True:
@@ -138,7 +138,7 @@ def follow_start(settings: Settings, process: subprocess.Popen[bytes], tell: Say
         time.sleep(0.2)
 
 
-def _tell_news(state: State, told: set[str], tell: Say) -> None:
+def _tell_news(state: State, told: set[str], tell: Tell) -> None:
     ready = [name for name, part in state.components.items() if part.ready and name not in told]
     for name in ready:
         tell(f"{name} is ready")
@@ -162,15 +162,15 @@ def describe_ready(settings: Settings, state: State) -> Iterator[str]:
 
 
 def find_command() -> str:
-    """What a person types here to run `switchyard`: its name when it is on the path, else the way to it."""
+    """What to type to run `switchyard`: its name when it is on the PATH, else its relative path."""
     ours = Path(sys.executable).with_name("switchyard")
     if shutil.which("switchyard") == str(ours):
         return "switchyard"
     return os.path.relpath(ours)
 
 
-def down(settings: Settings, tell: Say = say) -> None:
-    """Stops everything in order and leaves no process. Fine when nothing runs."""
+def down(settings: Settings, tell: Tell = say) -> None:
+    """Stop everything in order and leave no process. Does nothing when nothing runs."""
     workspace = settings.workspace
     last = read_state(workspace)
     if last is not None and is_supervisor(last.pid, workspace):
@@ -181,14 +181,14 @@ def down(settings: Settings, tell: Say = say) -> None:
     elif not _has_remains(settings, last):
         tell("nothing is running")
         return
-    sweep(settings, last)
+    end_leftovers(settings, last)
     if last is not None and last.keeps:
-        end_kept(settings, tell)
+        retire_all_kept(settings, tell)
     tell("stopped")
 
 
-def end_kept(settings: Settings, tell: Say) -> None:
-    """Everything is stopped by now, so tables that cannot be reached are no failure: say what is left to do."""
+def retire_all_kept(settings: Settings, tell: Tell) -> None:
+    """Retire the kept generations; if the tables cannot be reached, say what to do, as all else has stopped."""
     try:
         ended = retire_kept(settings.layout, open_history(settings.layout))
     except (SwitchyardError, OSError, DeltaError) as error:
@@ -208,7 +208,7 @@ def _has_remains(settings: Settings, last: State | None) -> bool:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and a closed terminal mean the same as Ctrl-C."""
+    """Treat SIGTERM and a closed terminal as Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -191,7 +191,7 @@ def test_the_supervisor_tells_whether_it_keeps(tmp_path: Path) -> None:
     for keeps in (True, False):
         settings = Settings(root=str(tmp_path), keep_generations=keeps)
         settings.workspace.run.mkdir(parents=True, exist_ok=True)
-        Supervisor(settings, demo=False)._tell("starting")
+        Supervisor(settings, demo=False)._report("starting")
         state = read_state(settings.workspace)
         assert state is not None
         assert state.keeps == keeps
