@@ -297,14 +297,7 @@ def prepare(settings: Settings, day: Day) -> None:
     layout = settings.layout
     spec = make_spec(GENERATION, Target("users", "accounts", "inner"))
     keep_spec(layout, spec)
-    transitions.request(
-        HistoryStore(layout),
-        "first",
-        choose=lambda ledger, status_row: (spec.generation, spec.target, spec.start),
-        requested_by="bench",
-        now=day.at(0),
-        rules=settings.rules,
-    )
+    transitions.ask_once(HistoryStore(layout), "first", "bench", spec.generation, spec.target, spec.start)
     set_active(layout, GENERATION)
     for name in BIG_TABLES:
         store.open_table(layout, name)

@@ -120,14 +120,14 @@ def close_from_run(context: Context) -> dict[str, Any]:
     """Says what became of it. A backfill whose job has given up has failed, and what it wrote is removed."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    from switchyard.swap.backfills import backfill_id, explain_end, find_snapshot, publish_id, settle_snapshot
+    from switchyard.swap.backfills import backfill_id, explain_end, publish_id, settle_snapshot
     from switchyard.swap.log_messages import open_history
 
     run, settings = context["dag_run"], load_settings()
     tasks = [BUILD_TASK, PUBLISH_TASK]
     states = RuntimeTaskInstance.get_task_states(dag_id=run.dag_id, task_ids=tasks, run_ids=[run.run_id])[run.run_id]
     history = open_history(settings.layout)
-    snapshot = find_snapshot(history.ledger(), backfill_id(run.run_id))
+    snapshot = history.ledger().find_command(backfill_id(run.run_id))
     if snapshot is not None and history.ledger().is_open(snapshot):
         reason = explain_end(settings.layout, snapshot, str(states.get(BUILD_TASK)))
         settle_snapshot(settings, history, snapshot, Event.FAILED, reason)

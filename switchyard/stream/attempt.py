@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from switchyard.errors import FencedError
 from switchyard.layout import Layout
-from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap import retirement_rules, transitions
-from switchyard.swap.history import BY_HAND_PREFIX, Event, Ledger, Request, StatusRow
+from switchyard.swap.history import BY_HAND_PREFIX, Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.planning import allow_seconds, count_to_read
 from switchyard.tables.logs import Level, tell
@@ -61,21 +60,11 @@ def find_request(settings: Settings, history: HistoryStore, spec: GenerationSpec
     if known is not None:
         return known
 
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return spec.generation, spec.target, spec.start
-
     records = count_to_read(spec.startOffsets, spec.readyOffsets)
     seconds = allow_seconds(settings, history.ledger(), records, spec.target)
-    return transitions.request(
-        history,
-        f"{BY_HAND_PREFIX}{spec.generation}",
-        choose=choose,
-        requested_by="hand",
-        now=datetime.now(UTC),
-        rules=settings.rules,
-        detail="the job was started by hand",
-        within=timedelta(seconds=seconds),
-    )
+    deadline = datetime.now(UTC) + timedelta(seconds=seconds)
+    why, swap_id = "the job was started by hand", f"{BY_HAND_PREFIX}{spec.generation}"
+    return transitions.ask_once(history, swap_id, "hand", spec.generation, spec.target, spec.start, why, deadline)
 
 
 def claim(settings: Settings, history: HistoryStore, spec: GenerationSpec, request: Request) -> Attempt:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from switchyard.errors import InputError
@@ -22,11 +23,11 @@ from switchyard.spec import GenerationSpec
 from switchyard.swap import control, retirement_rules, transitions
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control import check_target
-from switchyard.swap.generations import adopt_draft, keep_draft, load_spec, require_access
-from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Ledger, Request, StatusRow
+from switchyard.swap.generations import keep_draft, load_spec, require_access
+from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Request, StatusRow
 from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.swap.reconcile import clean_up
-from switchyard.swap.transitions import SwapHistory
+from switchyard.swap.transitions import Command, SwapHistory
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.tables.stable_names import newest_rows
@@ -83,70 +84,43 @@ class BackfillHandler(CommandHandler):
 
     def order(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
         """Takes an order: settled at once when it cannot be done, else accepted with its generation."""
-        if self.history.ledger().is_known(swap_id):
-            return self._known_snapshot(swap_id)
-        return self._guarded(swap_id, requested_by, lambda: self._order_once(fields, swap_id, requested_by))
+        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_order, fields))
 
-    def _order_once(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
+    def _decide_order(self, fields: Mapping[str, Any], command: Command) -> tuple[Entry, None]:
         wish = parse_wish(fields)
-        target = wish.target(self.history.status_row(), self.settings.policy.defaults)
+        target = wish.target(command.status_row, self.settings.policy.defaults)
         check_target(target, self.settings.policy, self.reader.list_topics())
         spec = resolve_backfill(self.settings, self.reader, target, wish)
-        keep_draft(self.settings.layout, swap_id, spec)
-
-        def choose(ledger: Ledger, status_row: StatusRow) -> Target:
-            if wish.target(status_row, self.settings.policy.defaults) != target:
-                raise transitions.Retry
-            return target
-
+        keep_draft(self.settings.layout, command.swapId, spec)
         records = count_records(spec.startOffsets, spec.readyOffsets)
-        snapshot = transitions.order_snapshot(
-            self.history,
-            swap_id,
-            choose=choose,
-            start=shorten(spec.start),
-            requested_by=requested_by,
-            detail=f"to {shorten(str(spec.end))}, {records} records",
-        )
-        adopt_draft(self.settings.layout, swap_id, snapshot.generation)
-        return Answer(swap_id, None, snapshot)
-
-    def _known_snapshot(self, swap_id: str) -> Answer:
-        ledger = self.history.ledger()
-        snapshot = find_snapshot(ledger, swap_id)
-        if snapshot is not None and ledger.is_open(snapshot):
-            adopt_draft(self.settings.layout, swap_id, snapshot.generation)
-        return Answer(swap_id, ledger.outcomes.get(swap_id), snapshot)
+        detail = f"to {shorten(str(spec.end))}, {records} records"
+        return command.ask_for_snapshot(target, shorten(spec.start), detail), None
 
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
         """Asks for a finished snapshot: from here on it is a swap like any other."""
         if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
-        return self._guarded(swap_id, requested_by, lambda: self._publish_once(generation, swap_id, requested_by))
+        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_publication, generation))
 
-    def _publish_once(self, generation: int, swap_id: str, requested_by: str) -> Answer:
-        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            snapshot = ledger.snapshots.get(generation)
-            if snapshot is None:
-                raise InputError(f"generation {generation} is no backfill; `switchyard history` names those that are")
-            if not ledger.is_finished(generation):
-                raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
-            if ledger.is_removed(generation) or load_spec(self.settings.layout, generation) is None:
-                raise InputError(
-                    f"the rows of generation {generation} were removed after their keep time; build it anew"
-                )
-            # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
-            return generation, snapshot.target, "resume"
-
-        detail = f"from generation {self.history.status_row().generation} to the snapshot of generation {generation}"
-        return self._accepted(self._request(swap_id, choose, requested_by, detail))
+    def _decide_publication(self, generation: int, command: Command) -> tuple[Entry, None]:
+        ledger = command.ledger
+        snapshot = ledger.snapshots.get(generation)
+        if snapshot is None:
+            raise InputError(f"generation {generation} is no backfill; `switchyard history` names those that are")
+        if not ledger.is_finished(generation):
+            raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
+        if ledger.is_removed(generation) or load_spec(self.settings.layout, generation) is None:
+            raise InputError(f"the rows of generation {generation} were removed after their keep time; build it anew")
+        detail = f"from generation {command.status_row.generation} to the snapshot of generation {generation}"
+        # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
+        return self._ask_for(command, generation, snapshot.target, "resume", detail), None
 
     def wait_for_flip(self, answer: Answer) -> Answer:
         """The last flip may be so fresh that this one has to wait; it does not wait past its deadline."""
         while answer.outcome is None and answer.request is not None:
             time.sleep(FLIP_POLL_SECONDS)
-            answer = self._accepted(answer.request)
+            answer = self._look_again(answer.swapId)
         return answer
 
 
@@ -173,10 +147,6 @@ def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wi
         stateRetention=settings.state_retention,
         requestedAt=datetime.now(UTC),
     )
-
-
-def find_snapshot(ledger: Ledger, swap_id: str) -> Request | None:
-    return next((snapshot for snapshot in ledger.snapshots.values() if snapshot.swapId == swap_id), None)
 
 
 def settle_snapshot(settings: Settings, history: SwapHistory, snapshot: Request, event: Event, detail: str) -> Entry:

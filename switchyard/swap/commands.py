@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from switchyard.errors import InputError, LostRaceError, SwitchyardError
+from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.topics import TopicReader
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.spec import GenerationSpec
 from switchyard.swap import control, flip_rules, transitions
 from switchyard.swap.control import Decision, DecisionKind, Message, UnknownTopicError
 from switchyard.swap.generations import (
@@ -28,7 +28,17 @@ from switchyard.swap.generations import (
     require_spec,
     resolve_spec,
 )
-from switchyard.swap.history import BOOT_ID, Entry, Event, Ledger, Request, StatusRow, first_swap_id, next_swap_id
+from switchyard.swap.history import (
+    BOOT_ID,
+    Entry,
+    Event,
+    Ledger,
+    Request,
+    StatusRow,
+    first_swap_id,
+    is_snapshot_id,
+    next_swap_id,
+)
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.planning import (
@@ -41,10 +51,9 @@ from switchyard.swap.planning import (
     make_plan,
 )
 from switchyard.swap.reconcile import Run, fail_pending, run_of
+from switchyard.swap.transitions import Command
 from switchyard.tables.logs import Level, tell
 from switchyard.wording import shorten
-
-MOST_LOOKS = 50
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class CommandHandler:
 
     def __post_init__(self) -> None:
         self.history = open_history(self.settings.layout)
+        self._last_told: tuple[str, str] | None = None
 
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
         """Takes the bytes of a control message. Its own id, if it has one, is the id of the swap."""
@@ -83,7 +93,10 @@ class CommandHandler:
             swap_id = own_id or swap_id
             message = control.parse_message(value)
         except InputError as error:
-            return self._settled(Entry(swap_id, Event.REJECTED, requestedBy=requested_by, detail=str(error)))
+            rejected = str(error)
+            return self._settle_or_accept(
+                swap_id, requested_by, lambda command: (command.settle(Event.REJECTED, rejected), None)
+            )
         return self.take(message, swap_id, requested_by)
 
     def _check_place(self, given: str | None, swap_id: str) -> None:
@@ -98,7 +111,7 @@ class CommandHandler:
         self._tell(f"received from {requested_by}: {_describe(message)}", swap_id)
         for warning in message.warnings:
             self._tell(warning, swap_id, "WARNING")
-        return self._guarded(swap_id, requested_by, lambda: self._take_once(message, swap_id, requested_by))
+        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message))
 
     def boot(self) -> Answer | None:
         """With nothing active and nothing asked for, the defaults are asked for. None when there is no need.
@@ -108,24 +121,23 @@ class CommandHandler:
         ledger, status_row = self.history.ledger(), self.history.status_row()
         if status_row.generation is not None or ledger.open_requests:
             return None
-        swap_id = next_swap_id(ledger, BOOT_ID)
+        command = Command(next_swap_id(ledger, BOOT_ID), "switchyard", ledger, status_row)
         try:
-            return self._take_once(Message(), swap_id, "switchyard")
-        except transitions.Retry:
-            return None
+            entry, _ = self._decide_message(Message(), command)
         except InputError as error:
             last = [entry for entry in ledger.entries if first_swap_id(entry.swapId) == BOOT_ID]
             if last and last[-1].detail == str(error):
                 return Answer(last[-1].swapId, last[-1])
-            entry = Entry(swap_id, Event.REJECTED, requestedBy="switchyard", detail=str(error))
-            return self._settled(entry)
+            entry = command.settle(Event.REJECTED, str(error))
+        # If another process was faster, the next round looks again.
+        return self._answer(entry) if self.history.commit_next(ledger, [entry]) else None
 
     def roll_back(self, swap_id: str, requested_by: str) -> Answer:
         """Asks for the previous generation: at once if it still lingers, else by resuming its checkpoint."""
         if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: back to the previous generation", swap_id)
-        return self._guarded(swap_id, requested_by, lambda: self._roll_back_once(swap_id, requested_by))
+        return self._settle_or_accept(swap_id, requested_by, self._decide_rollback)
 
     def next_run(self) -> Run | None:
         """The run to start now, with its start position on disk: who accepted the request may have died before."""
@@ -151,84 +163,58 @@ class CommandHandler:
         keep_spec(self.settings.layout, spec)
         return True
 
-    def _guarded(self, swap_id: str, requested_by: str, take: Callable[[], Answer]) -> Answer:
-        """Looks again while others change what the decision is based on; a refusal is an outcome."""
-        for _ in range(MOST_LOOKS):
-            try:
-                return take()
-            except InputError as error:
-                return self._settled(Entry(swap_id, Event.REJECTED, requestedBy=requested_by, detail=str(error)))
-            except transitions.Retry:
-                continue
-        raise LostRaceError("others ask for swaps faster than this one can be decided; try again")
+    def _settle_or_accept(
+        self, swap_id: str, requested_by: str, decide: Callable[[Command], tuple[Entry, Plan | None]]
+    ) -> Answer:
+        taken = transitions.take_command(self.history, swap_id, requested_by, decide)
+        return self._known(swap_id) if taken is None else self._answer(*taken)
 
-    def _take_once(self, message: Message, swap_id: str, requested_by: str) -> Answer:
-        topics = self.reader.list_topics()
-        decision = self._decide(message, self.history.ledger(), self.history.status_row(), topics)
-        if not decision.is_dry:
-            self._tell(_resolved(decision), swap_id)
+    def _decide_message(self, message: Message, command: Command) -> tuple[Entry, Plan | None]:
+        """What a message leads to: an outcome, or a request."""
+        decision, row = self._decide(message, command), command.status_row
+        target = decision.target
         if decision.is_dry:
-            return self._planned(decision, swap_id, requested_by)
+            plan = make_plan(self.settings, self.reader, command.ledger, row, decision)
+            return command.settle(Event.PLANNED, plan.describe(), target, decision.start), plan
+        self._tell_once(_resolved(decision), command.swapId)
         if decision.kind is DecisionKind.REFRESH:
-            return self._refreshed(decision, swap_id, requested_by)
-        spec, generation, records = self._prepare(decision)
+            transitions.refresh(self.history, _now())
+            detail = f"{target} is what was asked for last"
+            return command.settle(Event.REFRESHED, detail, target, generation=row.generation), None
+        if decision.kind is DecisionKind.TAKE_BACK and row.generation is not None:
+            return command.ask_for(row.generation, target, "resume", "what is active stays"), None
+        generation, records = self._prepare(decision, command)
+        changes, given = "; ".join(decision.changes), decision.deadline_seconds
+        return self._ask_for(command, generation, target, decision.start, changes, records, given), None
 
-        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            if self._decide(message, ledger, status_row, topics) != decision:
-                raise transitions.Retry
-            if decision.kind is DecisionKind.TAKE_BACK and status_row.generation is not None:
-                return status_row.generation, decision.target, "resume"
-            if generation is not None:
-                if ledger.is_removed(generation):
-                    raise transitions.Retry
-                return generation, decision.target, decision.start
-            return ledger.next_generation, decision.target, decision.start
+    def _prepare(self, decision: Decision, command: Command) -> tuple[int, int]:
+        """The generation, and how much it has to read.
 
-        is_swap = decision.kind is DecisionKind.SWAP
-        detail = "; ".join(decision.changes) if is_swap else "what is active stays"
-        if spec is not None and is_swap:
-            keep_draft(self.settings.layout, swap_id, spec)
-        given = decision.deadline_seconds
-        request = self._request(
-            swap_id, choose, requested_by, detail, records, decision.target, given, has_deadline=is_swap
-        )
-        if spec is not None and is_swap:
-            adopt_draft(self.settings.layout, swap_id, request.generation)
-        return self._accepted(request)
-
-    def _prepare(self, decision: Decision) -> tuple[GenerationSpec | None, int | None, int]:
-        """The start offsets, fixed before the request is written, or the generation to resume; and how much to read."""
-        if decision.kind is DecisionKind.TAKE_BACK:
-            return None, None, 0
+        Where a new one starts is kept before the request is written: after a crash in between it starts there too.
+        """
         if decision.start != "resume":
             spec = resolve_spec(self.reader, decision.target, decision.start, self.settings.state_retention)
-            return spec, None, count_to_read(spec.startOffsets, spec.readyOffsets)
+            keep_draft(self.settings.layout, command.swapId, spec)
+            return command.ledger.next_generation, count_to_read(spec.startOffsets, spec.readyOffsets)
         require_access(self.reader, decision.target)
-        ledger, status_row = self.history.ledger(), self.history.status_row()
-        resumed = find_resumable_spec(self.settings.layout, ledger, status_row, decision.target)
+        resumed = find_resumable_spec(self.settings.layout, command.ledger, command.status_row, decision.target)
         ends = find_ends(self.reader, decision.target)
-        return None, resumed.generation, count_unread(self.settings.layout, resumed, ends)
+        return resumed.generation, count_unread(self.settings.layout, resumed, ends)
 
-    def _roll_back_once(self, swap_id: str, requested_by: str) -> Answer:
-        ledger, status_row = self.history.ledger(), self.history.status_row()
-        chosen = generation, target, _ = self._find_previous(ledger, status_row)
+    def _decide_rollback(self, command: Command) -> tuple[Entry, None]:
+        ledger, active = command.ledger, command.status_row.generation
+        generation, target = self._find_previous(ledger, command.status_row)
         if ledger.pending is not None and ledger.pending.generation == generation:
             detail = f"the way back to generation {generation} is already being taken by {ledger.pending.swapId}"
-            return self._settled(Entry(swap_id, Event.REFRESHED, None, target, "resume", requested_by, detail))
+            return command.settle(Event.REFRESHED, detail, target, "resume"), None
         how = "which still lingers" if ledger.is_lingering(generation) else "by resuming its checkpoint"
         how = "which is a finished snapshot" if ledger.is_snapshot(generation) else how
-        detail = f"from generation {status_row.generation} back to generation {generation}, {how}"
-
-        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            if self._find_previous(ledger, status_row) != chosen:
-                raise transitions.Retry
-            return chosen
-
+        detail = f"from generation {active} back to generation {generation}, {how}"
         is_there = ledger.is_lingering(generation) or ledger.is_snapshot(generation)
-        records = 0 if is_there else self._count_to_resume(generation, target, swap_id)
-        return self._accepted(self._request(swap_id, choose, requested_by, detail, records, target))
+        records = 0 if is_there else self._count_to_resume(generation, target, command.swapId)
+        return self._ask_for(command, generation, target, "resume", detail, records), None
 
-    def _find_previous(self, ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+    def _find_previous(self, ledger: Ledger, status_row: StatusRow) -> tuple[int, Target]:
         if status_row.generation is None:
             raise InputError("no generation is active yet, so there is nothing to roll back")
         generation = flip_rules.previous_generation(ledger, status_row)
@@ -236,7 +222,7 @@ class CommandHandler:
         if generation is None or asked is None:
             raise InputError(f"generation {status_row.generation} is the first one; there is none to roll back to")
         require_spec(self.settings.layout, generation)
-        return generation, asked.target, "resume"
+        return generation, asked.target
 
     def _count_to_resume(self, generation: int, target: Target, swap_id: str) -> int:
         """How many records a retired generation has to read; 0 if the broker cannot say: a rollback needs no broker."""
@@ -248,14 +234,15 @@ class CommandHandler:
             return 0
         return count_unread(self.settings.layout, require_spec(self.settings.layout, generation), ends)
 
-    def _decide(self, message: Message, ledger: Ledger, status_row: StatusRow, topics: dict[str, int]) -> Decision:
+    def _decide(self, message: Message, command: Command) -> Decision:
+        ledger, status_row = command.ledger, command.status_row
         try:
             return control.decide(
                 message,
                 desired=flip_rules.desired(ledger, status_row),
                 active=status_row.target,
                 policy=self.settings.policy,
-                topics=topics,
+                topics=self.reader.list_topics(),
                 pending_start=flip_rules.pending_start(ledger),
                 is_snapshot=flip_rules.desires_snapshot(ledger, status_row),
             )
@@ -264,65 +251,53 @@ class CommandHandler:
             self.reader.partitions(error.topic)
             raise
 
-    def _request(
+    def _ask_for(
         self,
-        swap_id: str,
-        choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]],
-        requested_by: str,
+        command: Command,
+        generation: int,
+        target: Target,
+        start: str,
         detail: str,
         records: int = 0,
-        target: Target | None = None,
         given: float | None = None,
-        has_deadline: bool = True,
-    ) -> Request:
-        """Writes the request with a deadline that fits the records to read, or the one that was given."""
-        seconds = allow_seconds(self.settings, self.history.ledger(), records, target, given)
-        if has_deadline and self.history.status_row().generation is not None:
+    ) -> Entry:
+        """A request with a deadline that fits the records to read, or the one that was given."""
+        seconds = allow_seconds(self.settings, command.ledger, records, target, given)
+        if command.status_row.generation is not None:
             detail += describe_deadline(seconds, self.settings.ready_deadline_seconds, records, given)
-        return transitions.request(
-            self.history,
-            swap_id,
-            choose=choose,
-            requested_by=requested_by,
-            now=_now(),
-            rules=self.settings.rules,
-            detail=detail,
-            has_deadline=has_deadline,
-            within=timedelta(seconds=seconds),
-        )
+        return command.ask_for(generation, target, start, detail, _now() + timedelta(seconds=seconds))
 
-    def _planned(self, decision: Decision, swap_id: str, requested_by: str) -> Answer:
-        plan = make_plan(self.settings, self.reader, self.history, decision)
-        entry = Entry(swap_id, Event.PLANNED, None, decision.target, decision.start, requested_by, plan.describe())
-        return self._settled(entry, plan)
+    def _answer(self, entry: Entry, plan: Plan | None = None) -> Answer:
+        """What to say about an entry that was just written. What a request is followed by may be done by anybody."""
+        if entry.event is not Event.REQUESTED or entry.generation is None:
+            return Answer(entry.swapId, self.history.ledger().outcomes.get(entry.swapId), plan=plan)
+        adopt_draft(self.settings.layout, entry.swapId, entry.generation)
+        return self._look_again(entry.swapId)
 
-    def _refreshed(self, decision: Decision, swap_id: str, requested_by: str) -> Answer:
-        transitions.refresh(self.history, _now())
-        generation = self.history.status_row().generation
-        detail = f"{decision.target} is what was asked for last"
-        return self._settled(Entry(swap_id, Event.REFRESHED, generation, decision.target, None, requested_by, detail))
-
-    def _accepted(self, request: Request) -> Answer:
+    def _look_again(self, swap_id: str) -> Answer:
+        """Does what is due, and says what became of a request."""
         transitions.settle_due(self.history, _now())
         if transitions.flip_snapshot(self.history, _now(), self.settings.rules):
             transitions.settle_due(self.history, _now())
-        return Answer(request.swapId, self.history.ledger().outcomes.get(request.swapId), request)
-
-    def _settled(self, entry: Entry, plan: Plan | None = None) -> Answer:
-        if self.history.ledger().is_known(entry.swapId):
-            return self._known(entry.swapId)
-        transitions.note(self.history, entry)
-        return Answer(entry.swapId, self.history.ledger().outcomes.get(entry.swapId), plan=plan)
+        ledger = self.history.ledger()
+        return Answer(swap_id, ledger.outcomes.get(swap_id), ledger.find_command(swap_id))
 
     def _known(self, swap_id: str) -> Answer:
         """The same id again is the same command, however often it is delivered."""
         ledger = self.history.ledger()
-        outcome, request = ledger.outcomes.get(swap_id), ledger.find(swap_id)
+        outcome, request = ledger.outcomes.get(swap_id), ledger.find_command(swap_id)
         if request is not None and outcome is None and request.start != "resume":
             self._has_spec(request)
-        state = outcome.event if outcome else "under way"
-        self._tell(f"the id {swap_id} came again and is {state} already: nothing is done", swap_id)
+        if not is_snapshot_id(swap_id):
+            state = outcome.event if outcome else "under way"
+            self._tell(f"the id {swap_id} came again and is {state} already: nothing is done", swap_id)
         return Answer(swap_id, outcome, request)
+
+    def _tell_once(self, msg: str, swap_id: str) -> None:
+        """Not again when a decision is the same after another look."""
+        if self._last_told != (swap_id, msg):
+            self._tell(msg, swap_id)
+        self._last_told = (swap_id, msg)
 
     def _tell(self, msg: str, swap_id: str, level: Level = "INFO") -> None:
         tell(self.settings.layout, msg, level=level, swap_id=swap_id)

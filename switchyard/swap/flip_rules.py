@@ -99,7 +99,7 @@ def find_stuck(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rule
     return request if now - max(filter(None, (*signs, reported))) > patience else None
 
 
-def flip(status_row: StatusRow, request: Request, now: datetime) -> StatusRow:
+def flipped(status_row: StatusRow, request: Request, now: datetime) -> StatusRow:
     return replace(
         status_row,
         generation=request.generation,
@@ -110,8 +110,8 @@ def flip(status_row: StatusRow, request: Request, now: datetime) -> StatusRow:
     )
 
 
-def withdraw(status_row: StatusRow, number: int, reason: str = "") -> StatusRow | None:
-    """Takes the right to flip from all requests up to a number; None when that one has flipped or has lost it."""
+def withdrawn(status_row: StatusRow, number: int, reason: str = "") -> StatusRow | None:
+    """The row once requests up to a number are withdrawn; None if that one has flipped or was withdrawn before."""
     if status_row.flipped == number or status_row.barred >= number:
         return None
     return replace(status_row, barred=number, barred_because=reason)

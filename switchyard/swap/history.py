@@ -174,6 +174,11 @@ class Ledger:
     def find(self, swap_id: str) -> Request | None:
         return next((request for request in self.requests if request.swapId == swap_id), None)
 
+    def find_command(self, swap_id: str) -> Request | None:
+        """A request, or the command for a snapshot, by its id."""
+        snapshots = (snapshot for snapshot in self.snapshots.values() if snapshot.swapId == swap_id)
+        return self.find(swap_id) or next(snapshots, None)
+
     @cached_property
     def _requests_of(self) -> dict[int, list[Request]]:
         found: dict[int, list[Request]] = {}
@@ -199,6 +204,14 @@ class Ledger:
 
     def last_life(self, generation: int) -> Entry | None:
         return self._lives.get(generation)
+
+    def life_request(self, generation: int) -> Request:
+        """The request that a generation lives, or lingers, by."""
+        last = self.last_life(generation)
+        request = self.find(last.swapId) if last else None
+        if request is None:
+            raise ValueError(f"generation {generation} was never active")
+        return request
 
     def was_active(self, generation: int) -> bool:
         return generation in self._flipped

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from switchyard.errors import LostRaceError
 from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.swap.history import Entry, Event, Ledger, StatusRow
@@ -46,6 +47,7 @@ class HistoryStore:
         self._entries: dict[str, list[Entry]] = {}
         self._ledger: tuple[int, Ledger] = (-1, Ledger())
         self._status_row: tuple[int, StatusRow] = (-1, StatusRow())
+        self._lost_races = 0
 
     def ledger(self) -> Ledger:
         self._history.update_incremental()
@@ -55,31 +57,29 @@ class HistoryStore:
         self._status.update_incremental()
         return self._status_row_at(self._status)
 
-    def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
-        written: list[Entry] = []
-
-        def commit(table: DeltaTable) -> store.Change | None:
-            ledger = self._ledger_at(table)
-            entries = decide(ledger)
-            written[:] = stamp(entries, ledger, self._clock())
-            return store.Change(rows=[row_of(entry) for entry in written]) if written else None
-
-        store.transact(self.layout, "swap_history", commit)
+    def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+        """Write entries as the version after the one that `ledger` was read at; False if another writer took it."""
+        # The table as it is open here may be newer than what the caller has read: then the decision is out of date.
+        is_newest = self._ledger[1] is ledger and self._ledger[0] == self._history.version()
+        written = stamp(entries, ledger, self._clock())
+        change = store.Change(rows=[row_of(entry) for entry in written])
+        if not self._is_won(is_newest and store.commit_next(self._history, "swap_history", change)):
+            return False
         for entry in written:
             self._on_written(entry)
-        return written
+        return True
 
-    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
-        changed: list[StatusRow] = []
+    def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
+        """Replace the status row; False if it has changed since `before` was read."""
+        is_newest = self._status_row[1] is before and self._status_row[0] == self._status.version()
+        return self._is_won(is_newest and store.commit_next(self._status, "status", change_of(before, after)))
 
-        def commit(table: DeltaTable) -> store.Change | None:
-            before = self._status_row_at(table)
-            after = decide(before)
-            changed[:] = [after] if after is not None else []
-            return None if after is None else change_of(before, after)
-
-        store.transact(self.layout, "status", commit)
-        return changed[0] if changed else None
+    def _is_won(self, is_won: bool) -> bool:
+        """Count the races lost in a row: whoever loses looks again, but not for ever."""
+        self._lost_races = 0 if is_won else self._lost_races + 1
+        if self._lost_races > store.MOST_RACES:
+            raise LostRaceError("the history is changed by others faster than it can be read; try again")
+        return is_won
 
     def _status_row_at(self, table: DeltaTable) -> StatusRow:
         version = int(table.version())
@@ -105,7 +105,7 @@ def read_entries(table: DeltaTable, paths: list[str]) -> dict[str, list[Entry]]:
     return {path: [entry_of(row) for row in store.read_file(folder, path, "swap_history")] for path in paths}
 
 
-def stamp(entries: list[Entry], ledger: Ledger, now: datetime) -> list[Entry]:
+def stamp(entries: Sequence[Entry], ledger: Ledger, now: datetime) -> list[Entry]:
     """The order of the entries is the order of their times, also when clocks disagree."""
     last = ledger.entries[-1].at if ledger.entries else now - TICK
     first = max(now, last + TICK)

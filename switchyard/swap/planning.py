@@ -15,8 +15,7 @@ from switchyard.spec import GenerationSpec
 from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, DecisionKind
 from switchyard.swap.fan_out import warn_of_growth
 from switchyard.swap.generations import find_resumable_spec, resolve_spec
-from switchyard.swap.history import Event, Ledger
-from switchyard.swap.transitions import SwapHistory
+from switchyard.swap.history import Event, Ledger, StatusRow
 from switchyard.tables.progress import Progress, bulk_rate, newest_progress, show_fan_out
 from switchyard.wording import describe_time
 
@@ -72,8 +71,10 @@ class Plan:
         )
 
 
-def make_plan(settings: Settings, reader: TopicReader, history: SwapHistory, decision: Decision) -> Plan:
-    ledger, status_row, target = history.ledger(), history.status_row(), decision.target
+def make_plan(
+    settings: Settings, reader: TopicReader, ledger: Ledger, status_row: StatusRow, decision: Decision
+) -> Plan:
+    target = decision.target
     is_swap = decision.kind is DecisionKind.SWAP
     generation = ledger.next_generation
     spec = resolve_spec(reader, target, "latest" if decision.start == "resume" else decision.start)

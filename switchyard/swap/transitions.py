@@ -21,17 +21,19 @@ A generation, by the last of its entries:
 It remains active until another request flips; LINGERING until its time is over and its successor was seen at work;
 RETIRED until its keep time is over (try_remove).
 
-The history is `swap_history` with the status row; `swap/history_store.py` keeps both in Delta. Nothing here does any
-other I/O.
+Each step is one loop: read, let the rules decide, commit as the very next version of what was read, or look again. The
+history is `swap_history` with the status row; `swap/history_store.py` keeps both in Delta. Nothing here does any other
+I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from switchyard.errors import InputError
 from switchyard.policies import Rules, Target
 from switchyard.swap import flip_rules, retirement_rules
 from switchyard.swap.history import (
@@ -47,99 +49,114 @@ from switchyard.swap.history import (
     next_swap_id,
 )
 
+Extra = TypeVar("Extra")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to decide on: its id, its sender, and the history and the status row as they were just read."""
+
+    swapId: str
+    requestedBy: str
+    ledger: Ledger
+    status_row: StatusRow
+
+    def settle(
+        self,
+        event: Event,
+        detail: str = "",
+        target: Target | None = None,
+        start: str | None = None,
+        generation: int | None = None,
+    ) -> Entry:
+        return Entry(self.swapId, event, generation, target, start, self.requestedBy, detail)
+
+    def ask_for(
+        self, generation: int, target: Target, start: str, detail: str = "", deadline: datetime | None = None
+    ) -> Entry:
+        """Its request. The deadline is fixed here, and nothing changes it later."""
+        # With nothing active there is nothing to fall back to, and so nothing to give up for.
+        deadline = None if self.status_row.generation is None else deadline
+        return Entry(self.swapId, Event.REQUESTED, generation, target, start, self.requestedBy, detail, deadline)
+
+    def ask_for_snapshot(self, target: Target, start: str, detail: str = "") -> Entry:
+        """A snapshot has no deadline: nobody waits for it."""
+        if not is_snapshot_id(self.swapId):
+            raise ValueError(f"{self.swapId} is not the id of a backfill")
+        return self.ask_for(self.ledger.next_generation, target, start, detail)
+
 
 class SwapHistory(Protocol):
+    """Both commits are compare-and-set: False means that another writer was first, and nothing is written."""
+
     def ledger(self) -> Ledger: ...
 
     def status_row(self) -> StatusRow: ...
 
-    def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
-        """Writes what `decide` makes of the newest history, as its next entries; asks again when it has changed."""
+    def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+        """Write entries as the version after `ledger`, as it was read here."""
         ...
 
-    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
-        """Replaces the status row by what `decide` makes of the newest one; asks again when it has changed."""
+    def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
+        """Replace the status row, if it is still the one that was read here."""
         ...
 
 
-class Retry(Exception):
-    """What a decision was based on has changed; the caller looks again."""
+def take_command(
+    history: SwapHistory, swap_id: str, requested_by: str, decide: Callable[[Command], tuple[Entry, Extra]]
+) -> tuple[Entry, Extra | None] | None:
+    """Write what a command leads to, its outcome or its request, once; return None if its id is known already.
+
+    `decide` returns the entry, with whatever else its caller wants to know; an InputError is a rejection.
+    """
+    while True:
+        command = Command(swap_id, requested_by, history.ledger(), history.status_row())
+        if command.ledger.is_known(swap_id):
+            return None
+        extra: Extra | None = None
+        try:
+            entry, extra = decide(command)
+        except InputError as error:
+            entry = command.settle(Event.REJECTED, str(error))
+        if history.commit_next(command.ledger, [entry]):
+            return entry, extra
+
+
+def ask_once(
+    history: SwapHistory,
+    swap_id: str,
+    requested_by: str,
+    generation: int | None,
+    target: Target,
+    start: str = "latest",
+    detail: str = "",
+    deadline: datetime | None = None,
+) -> Request:
+    """Ask for a generation, by default the next one; return the request, also one that was there already."""
+
+    def decide(command: Command) -> tuple[Entry, None]:
+        return command.ask_for(generation or command.ledger.next_generation, target, start, detail, deadline), None
+
+    take_command(history, swap_id, requested_by, decide)
+    request = history.ledger().find(swap_id)
+    if request is None:
+        raise ValueError(f"{swap_id} is known, but not as a request")
+    return request
 
 
 def note(history: SwapHistory, entry: Entry) -> bool:
-    """Writes an event of a swap once; False when it, or for an outcome any outcome, is there already."""
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        if entry.event in SETTLING:
-            return [] if entry.swapId in ledger.outcomes else [entry]
-        return [] if ledger.has(entry.swapId, entry.event) else [entry]
-
-    return bool(history.append(decide))
-
-
-def request(
-    history: SwapHistory,
-    swap_id: str,
-    *,
-    choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]],
-    requested_by: str,
-    now: datetime,
-    rules: Rules,
-    detail: str = "",
-    has_deadline: bool = True,
-    within: timedelta | None = None,
-) -> Request:
-    """Accepts a request once and gives it its number. `choose` names the generation, target and start, or raises.
-
-    The deadline is fixed here: `within` from now, or what every swap has. Nothing changes it later.
-    """
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        if ledger.is_known(swap_id):
-            return []
-        status_row = history.status_row()
-        generation, target, start = choose(ledger, status_row)
-        # With nothing to fall back to there is nothing to give up for.
-        is_first = status_row.generation is None
-        time_allowed = rules.ready_deadline if within is None else within
-        deadline = now + time_allowed if has_deadline and not is_first else None
-        return [Entry(swap_id, Event.REQUESTED, generation, target, start, requested_by, detail, deadline)]
-
-    history.append(decide)
-    accepted = history.ledger().find(swap_id)
-    if accepted is None:
-        raise Retry(f"{swap_id} is known, but not as a request")
-    return accepted
-
-
-def order_snapshot(
-    history: SwapHistory,
-    swap_id: str,
-    *,
-    choose: Callable[[Ledger, StatusRow], Target],
-    start: str,
-    requested_by: str,
-    detail: str,
-) -> Request:
-    """Accepts the command for a snapshot once and gives it the next generation. It has no deadline: nobody waits."""
-    if not is_snapshot_id(swap_id):
-        raise ValueError(f"{swap_id} is not the id of a backfill")
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        if ledger.is_known(swap_id):
-            return []
-        target = choose(ledger, history.status_row())
-        return [Entry(swap_id, Event.REQUESTED, ledger.next_generation, target, start, requested_by, detail)]
-
-    history.append(decide)
-    ordered = [snapshot for snapshot in history.ledger().snapshots.values() if snapshot.swapId == swap_id]
-    if not ordered:
-        raise Retry(f"{swap_id} is known, but not as a backfill")
-    return ordered[0]
+    """Write an event once. Return False if it is recorded already, or, for an outcome, if the swap has any outcome."""
+    while True:
+        ledger = history.ledger()
+        is_outcome = entry.event in SETTLING
+        if entry.swapId in ledger.outcomes if is_outcome else ledger.has(entry.swapId, entry.event):
+            return False
+        if history.commit_next(ledger, [entry]):
+            return True
 
 
 def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
-    """The flip to a finished snapshot that was asked for. It was proven when it was finished."""
+    """Flip to a finished snapshot that was asked for. It was proven when it was finished."""
     wanted = flip_rules.snapshot_to_flip(history.ledger())
     if wanted is None:
         return False
@@ -148,38 +165,60 @@ def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
 
 
 def settle_due(history: SwapHistory, now: datetime) -> list[Entry]:
-    """Withdraws what is late or superseded, writes every outcome that is decided, and who lingers because of it."""
+    """Withdraw what is late or superseded, write every outcome that is decided, and who lingers because of it."""
     number = flip_rules.number_to_withdraw(history.ledger(), history.status_row(), now)
     if number is not None:
-        history.change(lambda status_row: flip_rules.withdraw(status_row, number))
-    if not flip_rules.settlements(history.ledger(), history.status_row(), now):
-        return []
-    written = history.append(lambda ledger: flip_rules.settlements(ledger, history.status_row(), now))
+        withdraw(history, number)
+    written = _settle(history, now, {})
     if any(entry.event is Event.REFRESHED for entry in written):
         refresh(history, now)
     return written
 
 
+def _settle(history: SwapHistory, now: datetime, reasons: dict[str, str]) -> list[Entry]:
+    while True:
+        ledger = history.ledger()
+        entries = flip_rules.settlements(ledger, history.status_row(), now, reasons)
+        if not entries or history.commit_next(ledger, entries):
+            return entries
+
+
+def withdraw(history: SwapHistory, number: int, reason: str = "") -> bool:
+    """Take the right to flip from all requests up to a number; False when that one has flipped or has lost it."""
+    while True:
+        before = history.status_row()
+        after = flip_rules.withdrawn(before, number, reason)
+        if after is None:
+            return False
+        if history.commit_row(before, after):
+            return True
+
+
 def refresh(history: SwapHistory, now: datetime) -> None:
-    """Moves lastApplied; before anything was active there is none to move."""
-    history.change(lambda status_row: None if status_row.generation is None else replace(status_row, lastApplied=now))
+    """Move lastApplied; before anything was active there is none to move."""
+    while True:
+        before = history.status_row()
+        if before.generation is None or history.commit_row(before, replace(before, lastApplied=now)):
+            return
 
 
 def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) -> bool:
-    """The flip, if this request may have it now. The outcome is written by `settle_due`."""
+    """Flip, if this request may do so now. `settle_due` writes the outcome.
 
-    def decide(status_row: StatusRow) -> StatusRow | None:
+    The status row is read before the history: a withdrawal that the history is too old to show has changed the row.
+    """
+    while True:
+        before = history.status_row()
         ledger = history.ledger()
         wanted = ledger.pending
-        if wanted is None or not flip_rules.may_flip(ledger, status_row, swap_id, now, rules):
-            return None
-        return flip_rules.flip(status_row, wanted, now)
-
-    return history.change(decide) is not None
+        if wanted is None or not flip_rules.may_flip(ledger, before, swap_id, now, rules):
+            return False
+        if history.commit_row(before, flip_rules.flipped(before, wanted, now)):
+            return True
 
 
 def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> Entry | None:
-    """Ends a request that has not flipped as FAILED; returns what became of it in the end.
+    """End a request that has not flipped as FAILED; return what became of it in the end.
 
     The withdrawal carries the reason: another actor may write the outcome first.
     """
@@ -187,90 +226,75 @@ def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> E
     if wanted is None:
         return None
     if history.ledger().is_open(wanted):
-        history.change(lambda status_row: flip_rules.withdraw(status_row, wanted.number, reason))
-        history.append(lambda ledger: flip_rules.settlements(ledger, history.status_row(), now, {swap_id: reason}))
+        withdraw(history, wanted.number, reason)
+        _settle(history, now, {swap_id: reason})
     return history.ledger().outcomes.get(swap_id)
 
 
 def try_retire(
     history: SwapHistory, generation: int, detail: str, now: datetime, rules: Rules, seen: SignOfLife
 ) -> bool:
-    """Writes RETIRED for a generation whose linger time is over and that nobody has asked back."""
-
-    def decide(ledger: Ledger) -> list[Entry]:
+    """Write RETIRED for a generation whose linger time is over and that nobody has asked back."""
+    while True:
+        ledger = history.ledger()
         if not retirement_rules.should_retire(ledger, history.status_row(), generation, now, rules, seen):
-            return []
-        return _end_of_life(ledger, generation, detail)
-
-    return bool(history.append(decide))
+            return False
+        if history.commit_next(ledger, [ledger.life_request(generation).entry(Event.RETIRED, detail)]):
+            return True
 
 
 def retire_by_hand(history: SwapHistory, generation: int, detail: str) -> str | None:
-    """Writes RETIRED for a lingering generation before its time; returns why not, if it cannot be retired."""
-    refusal: str | None = None
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        nonlocal refusal
+    """Write RETIRED for a lingering generation before its time; return why not, if it cannot be retired."""
+    while True:
+        ledger = history.ledger()
         refusal = retirement_rules.explain_refusal(ledger, history.status_row(), generation)
-        return [] if refusal else _end_of_life(ledger, generation, detail)
-
-    history.append(decide)
-    return refusal
-
-
-def _end_of_life(ledger: Ledger, generation: int, detail: str) -> list[Entry]:
-    last = ledger.last_life(generation)
-    wanted = last and ledger.find(last.swapId)
-    return [wanted.entry(Event.RETIRED, detail)] if wanted else []
+        if refusal is not None:
+            return refusal
+        if history.commit_next(ledger, [ledger.life_request(generation).entry(Event.RETIRED, detail)]):
+            return None
 
 
 def close_abandoned(history: SwapHistory, generation: int, detail: str) -> bool:
-    """Writes RETIRED for a generation that never became active, after what it left was removed."""
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        wanted = ledger.command_of(generation)
-        if wanted is None or not retirement_rules.is_abandoned(ledger, generation):
-            return []
-        return [wanted.entry(Event.RETIRED, detail)]
-
-    return bool(history.append(decide))
+    """Write RETIRED for a generation that never became active, after what it left was removed."""
+    while True:
+        ledger = history.ledger()
+        asked = ledger.command_of(generation)
+        if asked is None or not retirement_rules.is_abandoned(ledger, generation):
+            return False
+        if history.commit_next(ledger, [asked.entry(Event.RETIRED, detail)]):
+            return True
 
 
 def try_remove(history: SwapHistory, generation: int, now: datetime, keep: timedelta) -> bool:
-    """Retires a generation a second time, for good, when its keep time is over: nobody can ask for it again.
+    """Retire a generation a second time, for good, when its keep time is over: nobody can ask for it again.
 
     It is written before anything is removed: of a removal and a request for the same generation, one comes first.
     """
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        wanted = ledger.command_of(generation)
-        if wanted is None or not retirement_rules.may_remove(ledger, history.status_row(), generation, now, keep):
-            return []
-        return [wanted.entry(Event.RETIRED, "for good: its keep time is over, its rows and its checkpoint go")]
-
-    return bool(history.append(decide))
+    detail = "for good: its keep time is over, its rows and its checkpoint go"
+    while True:
+        ledger = history.ledger()
+        asked = ledger.command_of(generation)
+        if asked is None or not retirement_rules.may_remove(ledger, history.status_row(), generation, now, keep):
+            return False
+        if history.commit_next(ledger, [asked.entry(Event.RETIRED, detail)]):
+            return True
 
 
 def undo_flip(
     history: SwapHistory, generation: int, now: datetime, watched_since: datetime, rules: Rules, seen: SignOfLife
 ) -> Request | None:
-    """A lingering generation asks for the flip back when its successor has not been heard of for too long."""
-    asked: list[Entry] = []
-
-    def decide(ledger: Ledger) -> list[Entry]:
-        asked.clear()
-        status_row = history.status_row()
-        if not retirement_rules.should_undo(ledger, status_row, generation, now, watched_since, rules, seen):
-            return []
-        mine, failed = ledger.request_of(generation), ledger.flips[-1]
-        swap_id = next_swap_id(ledger, f"{UNDO_PREFIX}{failed.swapId}")
-        if mine is None:
-            return []
+    """Ask for the flip back, for a lingering generation whose successor has not been heard of for too long."""
+    while True:
+        ledger, status_row = history.ledger(), history.status_row()
+        own = ledger.request_of(generation)
+        if own is None or not retirement_rules.should_undo(
+            ledger, status_row, generation, now, watched_since, rules, seen
+        ):
+            return None
+        swap_id = next_swap_id(ledger, f"{UNDO_PREFIX}{ledger.flips[-1].swapId}")
         silent = f"generation {status_row.generation} was not heard of for {rules.probation.total_seconds():g} s"
-        deadline = now + rules.ready_deadline
-        detail = f"{silent}; generation {generation} takes over again"
-        asked.append(Entry(swap_id, Event.REQUESTED, generation, mine.target, "resume", "probation", detail, deadline))
-        return list(asked)
-
-    history.append(decide)
-    return history.ledger().find(asked[0].swapId) if asked else None
+        detail, deadline = f"{silent}; generation {generation} takes over again", now + rules.ready_deadline
+        command = Command(swap_id, "probation", ledger, status_row)
+        asked = command.ask_for(generation, own.target, "resume", detail, deadline)
+        if history.commit_next(ledger, [asked]):
+            return history.ledger().find(swap_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -45,56 +45,51 @@ class MemoryHistory:
         self._pause = pause
         self._watch_entries = watch_entries
         self._watch_row = watch_row
-        self._reads: list[Ledger | None] = [None]
+        self._read: Ledger | None = None
         self.kept = Ledger()
         self.row = StatusRow()
 
+    def pause(self, point: Point) -> None:
+        """Others act here; what they read is not what this actor has read."""
+        read = self._read
+        self._pause(point)
+        self._read = read
+
     def ledger(self) -> Ledger:
-        self._pause(Point.READ)
+        self.pause(Point.READ)
         return self.show(self.kept)
 
     def show(self, kept: Ledger) -> Ledger:
-        self._reads[-1] = kept
+        self._read = kept
         return kept
 
     def status_row(self) -> StatusRow:
-        self._pause(Point.READ)
+        self.pause(Point.READ)
+        self._read = None
         return self.row
 
-    def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
-        while True:
-            before = self.kept
-            written = self._stamp(before, decide(before))
-            if not written:
-                return []
-            self._pause(Point.BEFORE)
-            if self.kept is before:
-                break
-        self.kept = Ledger((*before.entries, *written))
-        self._watch_entries(before, written)
-        self._pause(Point.AFTER)
-        return written
+    def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+        self.pause(Point.BEFORE)
+        if self.kept is not ledger:
+            return False
+        written = self._stamp(ledger, entries)
+        self.kept = Ledger((*ledger.entries, *written))
+        self._watch_entries(ledger, written)
+        self.pause(Point.AFTER)
+        return True
 
-    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
-        while True:
-            before = self.row
-            self._reads.append(None)
-            try:
-                after = decide(before)
-            finally:
-                read = self._reads.pop()
-            if after is None:
-                return None
-            self._pause(Point.BEFORE)
-            if self.row is before:
-                break
+    def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
+        read = self._read
+        self.pause(Point.BEFORE)
+        if self.row is not before:
+            return False
         # A copy, so that writing an equal row is a new version too.
         self.row = replace(after)
         self._watch_row(RowChange(before, self.row, read))
-        self._pause(Point.AFTER)
-        return self.row
+        self.pause(Point.AFTER)
+        return True
 
-    def _stamp(self, before: Ledger, entries: list[Entry]) -> list[Entry]:
+    def _stamp(self, before: Ledger, entries: Sequence[Entry]) -> list[Entry]:
         first = self._clock()
         if before.entries:
             first = max(first, before.entries[-1].at + TICK)
@@ -114,8 +109,8 @@ class EarlyReader:
     def status_row(self) -> StatusRow:
         return self.history.status_row()
 
-    def append(self, decide: Callable[[Ledger], list[Entry]]) -> list[Entry]:
-        return self.history.append(decide)
+    def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+        return self.history.commit_next(ledger, entries)
 
-    def change(self, decide: Callable[[StatusRow], StatusRow | None]) -> StatusRow | None:
-        return self.history.change(decide)
+    def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
+        return self.history.commit_row(before, after)

@@ -157,7 +157,7 @@ def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.given_up.add(first)
-    world.history.change(lambda status_row: flip_rules.withdraw(status_row, 2))
+    transitions.withdraw(world.history, 2)
     world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
     assert (outcome(world, first), world.history.row.generation) == (Event.FAILED, 3)
     assert [entry.generation for entry in world.history.kept.lingering] == [1]

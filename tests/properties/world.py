@@ -25,10 +25,10 @@ from switchyard.swap.history import (
     Entry,
     Event,
     Ledger,
-    Request,
     StatusRow,
     first_swap_id,
 )
+from switchyard.swap.transitions import Command
 from tests.properties.memory_history import Crash, EarlyReader, MemoryHistory, Point, RowChange
 
 T = TypeVar("T")
@@ -64,14 +64,6 @@ SECONDS = (1, 6, 6, 9, 16, 31, 121)
 
 Pause = tuple[Point, int]
 """The how-manieth read or commit of a step."""
-
-
-class Settled(Exception):
-    """A message that needs no swap."""
-
-    def __init__(self, event: Event) -> None:
-        super().__init__(event)
-        self.event = event
 
 
 @dataclass
@@ -164,33 +156,28 @@ class World:
     def handle(self, swap_id: str, fields: Fields) -> None:
         message = control.parse_message(json.dumps(fields).encode())
 
-        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            desired = flip_rules.desired(ledger, status_row)
+        def decide(command: Command) -> Entry:
+            ledger, status_row = command.ledger, command.status_row
             decision = control.decide(
                 message,
-                desired=desired,
+                desired=flip_rules.desired(ledger, status_row),
                 active=status_row.target,
                 policy=POLICY,
                 topics=TOPICS,
                 is_snapshot=flip_rules.desires_snapshot(ledger, status_row),
             )
             if decision.is_dry:
-                raise Settled(Event.PLANNED)
+                return command.settle(Event.PLANNED)
             if decision.kind is control.DecisionKind.REFRESH:
-                raise Settled(Event.REFRESHED)
-            return generation_for(decision, ledger, status_row), decision.target, decision.start
+                return command.settle(Event.REFRESHED)
+            generation = generation_for(decision, ledger, status_row)
+            given = message.deadlineSeconds
+            within = None if given is None else timedelta(seconds=given)
+            return self.ask_for(command, generation, decision.target, decision.start, within)
 
-        given = message.deadlineSeconds
-        try:
-            self.request(swap_id, choose, None if given is None else timedelta(seconds=given))
-        except InputError as error:
-            transitions.note(self.history, Entry(swap_id, Event.REJECTED, detail=str(error)))
-        except Settled as settled:
-            is_written = transitions.note(self.history, Entry(swap_id, settled.event))
-            if is_written and settled.event is Event.REFRESHED:
-                transitions.refresh(self.history, self.now)
-        except transitions.Retry:
-            assert swap_id in self.history.kept.outcomes
+        entry = self.take(swap_id, decide)
+        if entry is not None and entry.event is Event.REFRESHED:
+            transitions.refresh(self.history, self.now)
 
     def rollback(self, number: int = 0) -> str:
         swap_id = f"{ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
@@ -199,13 +186,14 @@ class World:
         return swap_id
 
     def roll_back(self, swap_id: str) -> None:
-        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+        def decide(command: Command) -> Entry:
+            ledger, status_row = command.ledger, command.status_row
             generation = flip_rules.previous_generation(ledger, status_row)
             if generation is None:
                 raise InputError("there is no previous generation")
-            return generation, ledger.requests_of(generation)[0].target, "resume"
+            return self.ask_for(command, generation, ledger.requests_of(generation)[0].target, "resume")
 
-        self.request_or_reject(swap_id, choose)
+        self.take(swap_id, decide)
 
     def backfill(self, number: int = 0) -> str:
         """Asks for a snapshot of history; whatever else is under way goes on."""
@@ -215,14 +203,7 @@ class World:
         return swap_id
 
     def order(self, swap_id: str) -> None:
-        transitions.order_snapshot(
-            self.history,
-            swap_id,
-            choose=lambda ledger, status_row: POLICY.defaults,
-            start="earliest",
-            requested_by="test",
-            detail="",
-        )
+        self.take(swap_id, lambda command: command.ask_for_snapshot(POLICY.defaults, "earliest"))
 
     def publish(self, number: int = 0) -> None:
         """Asks for one of the snapshots, finished or not."""
@@ -233,30 +214,22 @@ class World:
             self.publish_one(swap_id, pick(snapshots, number))
 
     def publish_one(self, swap_id: str, snapshot: int) -> None:
-        def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-            if not ledger.is_finished(snapshot):
+        def decide(command: Command) -> Entry:
+            if not command.ledger.is_finished(snapshot):
                 raise InputError("it is not finished")
-            return snapshot, POLICY.defaults, "resume"
+            return self.ask_for(command, snapshot, POLICY.defaults, "resume")
 
-        self.request_or_reject(swap_id, choose)
+        self.take(swap_id, decide)
 
-    def request_or_reject(self, swap_id: str, choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]]) -> None:
-        try:
-            self.request(swap_id, choose)
-        except InputError as error:
-            transitions.note(self.history, Entry(swap_id, Event.REJECTED, detail=str(error)))
-        except transitions.Retry:
-            assert swap_id in self.history.kept.outcomes
+    def ask_for(
+        self, command: Command, generation: int, target: Target, start: str, within: timedelta | None = None
+    ) -> Entry:
+        deadline = self.now + (within or self.rules.ready_deadline)
+        return command.ask_for(generation, target, start, deadline=deadline)
 
-    def request(
-        self,
-        swap_id: str,
-        choose: Callable[[Ledger, StatusRow], tuple[int, Target, str]],
-        within: timedelta | None = None,
-    ) -> Request:
-        return transitions.request(
-            self.history, swap_id, choose=choose, requested_by="test", now=self.now, rules=self.rules, within=within
-        )
+    def take(self, swap_id: str, decide: Callable[[Command], Entry]) -> Entry | None:
+        taken = transitions.take_command(self.history, swap_id, "test", lambda command: (decide(command), None))
+        return taken[0] if taken else None
 
     # Drivers and who starts them
 

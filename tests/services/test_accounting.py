@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -19,10 +18,12 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.control_loop import run_round
 from switchyard.swap.generations import keep_spec, resolve_spec
+from switchyard.swap.history import StatusRow
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from switchyard.tables.schemas import SCHEMAS
+from tests.histories import set_row
 from tests.topics import Topics
 from tests.waiting import eventually
 
@@ -42,7 +43,7 @@ def settings(layout: Layout, topics: Topics) -> Settings:
     target = Target(topics.users, topics.accounts, "left")
     with TopicReader(topics.kafka) as reader:
         keep_spec(layout, resolve_spec(reader, target, "earliest", generation=1))
-    HistoryStore(layout).change(lambda status_row: replace(status_row, generation=1, target=target, lastApplied=NOW))
+    set_row(HistoryStore(layout), StatusRow(generation=1, target=target, lastApplied=NOW))
     topics.send_raw(topics.users, [b"{}", b"{}", b"{}", None, b"{}"])
     topics.send_raw(topics.accounts, [b"{}", b"{}"])
     return settings

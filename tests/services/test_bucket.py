@@ -33,6 +33,7 @@ from switchyard.tables.reader import Reader
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.root_check import prove_commits
 from switchyard.upkeep.vacuum import vacuum_table
+from tests.histories import set_row
 from tests.object_stores import BUCKET, LOGIN, RunningStore, take_versions
 from tests.specs import make_spec
 from tests.unit.test_history_store import (
@@ -236,7 +237,7 @@ def test_the_command_line_reads_the_bucket(
     monkeypatch.setenv("SWITCHYARD_ROOT", bucket.root)
     monkeypatch.setenv("SWITCHYARD_HOME", str(tmp_path / "home"))
     active = StatusRow(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
-    HistoryStore(bucket).change(lambda _: active)
+    set_row(HistoryStore(bucket), active)
     assert main(["tail", "orchestrator_status", "--json"]) == 0
     assert [row["generation"] for row in json.loads(capsys.readouterr().out)] == [1]
     assert main(["status", "--json"]) == 1

@@ -32,14 +32,8 @@ def ask_for_it(stream: Stream) -> None:
     from switchyard.swap import transitions
 
     spec = stream.spec
-    transitions.request(
-        HistoryStore(stream.settings.layout),
-        "first",
-        choose=lambda ledger, status_row: (spec.generation, spec.target, spec.start),
-        requested_by="test",
-        now=spec.requestedAt,
-        rules=stream.settings.rules,
-    )
+    history = HistoryStore(stream.settings.layout)
+    transitions.ask_once(history, "first", "test", spec.generation, spec.target, spec.start)
 
 
 @pytest.mark.parametrize("join_type", ["left", "natural", "asof"])

@@ -18,6 +18,7 @@ from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_snapsh
 from switchyard.swap.control import check_id
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.history import Event, Request, StatusRow
+from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe, open_history
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, bulk_rate, report
@@ -65,14 +66,7 @@ def test_a_backfill_is_ordered_once_settled_once_and_told_in_plain_words(layout:
     settings, history = Settings(root=layout.root), open_history(layout)
 
     def order() -> int:
-        return transitions.order_snapshot(
-            history,
-            "backfill-a",
-            choose=lambda ledger, status_row: DEFAULTS,
-            start="earliest",
-            requested_by="test",
-            detail="to latest, 7 records",
-        ).generation
+        return take_order(history, "backfill-a", "to latest, 7 records").generation
 
     assert (order(), order()) == (1, 1)
     snapshot = history.ledger().snapshots[1]
@@ -85,22 +79,22 @@ def test_a_backfill_is_ordered_once_settled_once_and_told_in_plain_words(layout:
     ]
     assert (history.ledger().requests, history.ledger().next_generation) == ((), 2)
     with pytest.raises(ValueError, match="not the id of a backfill"):
-        transitions.order_snapshot(
-            history, "m-1", choose=lambda *_: DEFAULTS, start="earliest", requested_by="test", detail=""
-        )
+        take_order(history, "m-1")
+
+
+def take_order(history: HistoryStore, swap_id: str, detail: str = "") -> Request:
+    transitions.take_command(
+        history, swap_id, "test", lambda command: (command.ask_for_snapshot(DEFAULTS, "earliest", detail), None)
+    )
+    snapshot = history.ledger().find_command(swap_id)
+    assert snapshot is not None
+    return snapshot
 
 
 def order_with_files(settings: Settings, swap_id: str) -> tuple[Request, list[Path]]:
     """A backfill whose job has started: users are committed, accounts are only written."""
     layout, history = settings.layout, open_history(settings.layout)
-    snapshot = transitions.order_snapshot(
-        history,
-        swap_id,
-        choose=lambda ledger, status_row: DEFAULTS,
-        start="earliest",
-        requested_by="test",
-        detail="",
-    )
+    snapshot = take_order(history, swap_id)
     transitions.note(history, snapshot.entry(Event.STARTING))
     attempt = claim_attempt(layout, snapshot.generation)
     places = []

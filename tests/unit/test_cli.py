@@ -20,6 +20,7 @@ from switchyard.swap.history import Entry, Event, StatusRow
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
+from tests.histories import set_row, write
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_logs_and_history_of_nothing_are_empty_lists(root: Layout, capsys: pytes
 
 def test_tail_shows_the_status_row(root: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     active = StatusRow(1, Target("users", "accounts", "left"), datetime.now(UTC), epoch=1)
-    HistoryStore(root).change(lambda _: active)
+    set_row(HistoryStore(root), active)
     assert main(["tail", "orchestrator_status", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["generation"], row["epoch"]) for row in rows] == [(1, 1)]
@@ -61,9 +62,9 @@ def test_status_is_for_people_and_its_json_for_programs(root: Layout, capsys: py
             Entry(f"s{number}", Event.APPLIED, number),
             Entry(f"s{number}", Event.LINGERING, number),
         ]
-        history.append(lambda _, ended=ended: ended)
-    history.append(lambda _: [Entry("s4", Event.REQUESTED, 4, target, deadline=moment)])
-    history.change(lambda _: StatusRow(3, old, moment, epoch=3))
+        write(history, *ended)
+    write(history, Entry("s4", Event.REQUESTED, 4, target, deadline=moment))
+    set_row(history, StatusRow(3, old, moment, epoch=3))
     report(root, Progress(3, 1, 7, moment, 1, 1.0, 10, 0, 5, 6, 7, 8, 0, 0, None, None))
 
     assert main(["status"]) == 1

@@ -21,10 +21,11 @@ from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.history import Entry, Event, Ledger, StatusRow
+from switchyard.swap.history import Entry, Event
 from switchyard.swap.log_messages import open_history
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
+from tests.histories import write
 from tests.waiting import eventually
 
 TARGET = Target("users", "accounts", "left")
@@ -40,15 +41,9 @@ def settings(layout: Layout) -> Settings:
 
 
 def flip(settings: Settings, swap_id: str) -> int:
-    """A generation that was asked for, became ready and is active, all of it long ago."""
-    history, past = open_history(settings.layout), datetime.now(UTC) - timedelta(minutes=10)
-
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return ledger.next_generation, TARGET, "latest"
-
-    request = transitions.request(
-        history, swap_id, choose=choose, requested_by="test", now=past, rules=settings.rules, has_deadline=False
-    )
+    """A generation that was asked for, became ready and is active."""
+    history = open_history(settings.layout)
+    request = transitions.ask_once(history, swap_id, "test", None, TARGET)
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, request.entry(event))
     assert transitions.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
@@ -134,7 +129,7 @@ def test_a_swap_that_nobody_works_for_fails_and_says_why(settings: Settings) -> 
     """Its own deadline is far away, as for a long history."""
     report_at(settings, 0)
     history = open_history(settings.layout)
-    history.append(lambda ledger: [Entry("never-started", Event.REQUESTED, 2, TARGET, "latest", "test")])
+    write(history, Entry("never-started", Event.REQUESTED, 2, TARGET, "latest", "test"))
     patient = settings.model_copy(update={"ready_deadline_seconds": 600})
     heal(patient, lambda run_id: "running")
     assert history.ledger().open_requests != []

@@ -6,7 +6,6 @@ import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 from switchyard.wording import mask_emails
+from tests.histories import set_row, write
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = Rules()
@@ -30,10 +30,7 @@ LEFT, INNER = Target("users", "accounts", "left"), Target("users", "accounts", "
 
 
 def ask(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return ledger.next_generation, target, "latest"
-
-    return transitions.request(history, swap_id, choose=choose, requested_by="test", now=now, rules=RULES)
+    return transitions.ask_once(history, swap_id, "test", None, target, deadline=now + RULES.ready_deadline)
 
 
 def make_ready(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
@@ -48,10 +45,6 @@ def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datet
     assert transitions.try_flip(history, swap_id, now, RULES)
     transitions.settle_due(history, now)
     return request
-
-
-def append(history: HistoryStore, *entries: Entry) -> list[Entry]:
-    return history.append(lambda ledger: list(entries))
 
 
 def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -78,7 +71,7 @@ def test_an_empty_history(layout: Layout) -> None:
 def test_every_field_of_an_entry_comes_back(layout: Layout) -> None:
     full = Entry("s-1", Event.REQUESTED, 7, LEFT, "earliest", "someone", "why", NOW + timedelta(seconds=120))
     bare = Entry("s-2", Event.REJECTED, detail="no such topic \u0000 ü …")
-    written = append(HistoryStore(layout, clock=lambda: NOW), full, bare)
+    written = write(HistoryStore(layout, clock=lambda: NOW), full, bare)
     assert [replace(entry, at=datetime.min) for entry in written] == [full, bare]
     assert HistoryStore(layout).ledger().entries == tuple(written)
 
@@ -86,7 +79,7 @@ def test_every_field_of_an_entry_comes_back(layout: Layout) -> None:
 def test_every_field_of_the_row_and_both_marks_come_back(layout: Layout) -> None:
     history = HistoryStore(layout)
     wanted = StatusRow(3, INNER, NOW, 5, flipped=8, barred=7)
-    assert history.change(lambda status_row: wanted) == wanted
+    assert set_row(history, wanted) == wanted
     assert (history.status_row(), HistoryStore(layout).status_row()) == (wanted, wanted)
     assert len(store.read_rows(layout, "status")) == 1
     status = read_status(layout)
@@ -109,7 +102,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
     before, files = history.status_row(), DeltaTable(layout.table("status")).file_uris()
-    assert history.change(lambda status_row: flip_rules.withdraw(status_row, 9)) == replace(before, barred=9)
+    assert transitions.withdraw(history, 9)
     assert history.status_row() == replace(before, barred=9)
     assert DeltaTable(layout.table("status")).file_uris() == files
     assert len(store.read_rows(layout, "status")) == 1
@@ -118,36 +111,37 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
 def test_a_mark_comes_before_any_row(layout: Layout) -> None:
     history = HistoryStore(layout)
     ask(history, "s-1")
-    history.change(lambda status_row: flip_rules.withdraw(status_row, 1))
+    transitions.withdraw(history, 1)
     assert history.status_row() == StatusRow(barred=1)
     assert read_status(layout) is None
 
 
 def test_no_decision_is_no_commit(layout: Layout) -> None:
     history = HistoryStore(layout)
-    assert history.change(lambda status_row: None) is None
-    assert append(history) == []
+    transitions.refresh(history, NOW)
+    assert transitions.settle_due(history, NOW) == []
+    assert not transitions.try_flip(history, "s-1", NOW, RULES)
     assert [DeltaTable(layout.table(name)).version() for name in ("status", "swap_history")] == [0, 0]
 
 
 def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
-    def refuse(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
+    def refuse(command: transitions.Command) -> tuple[Entry, None]:
         raise ValueError("no")
 
     history = HistoryStore(layout)
     with pytest.raises(ValueError, match="no"):
-        transitions.request(history, "s-1", choose=refuse, requested_by="test", now=NOW, rules=RULES)
+        transitions.take_command(history, "s-1", "test", refuse)
     assert history.ledger() == Ledger()
 
 
 def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
-    history.change(lambda status_row: flip_rules.withdraw(status_row, 4))
+    transitions.withdraw(history, 4)
     table = DeltaTable(layout.table("status"))
     table.create_checkpoint()
     assert HistoryStore(layout).status_row() == history.status_row()
-    refreshed = history.change(lambda status_row: replace(status_row, lastApplied=NOW + timedelta(seconds=1)))
+    refreshed = set_row(history, replace(history.status_row(), lastApplied=NOW + timedelta(seconds=1)))
     assert HistoryStore(layout).status_row() == refreshed
     assert (history.status_row().flipped, history.status_row().barred) == (1, 4)
 
@@ -156,32 +150,34 @@ def test_a_decision_is_asked_again_when_another_one_was_faster(layout: Layout) -
     history, other = HistoryStore(layout), HistoryStore(layout)
     asked: list[int] = []
 
-    def decide(ledger: Ledger) -> list[Entry]:
-        asked.append(len(ledger.entries))
+    def decide(command: transitions.Command) -> tuple[Entry, None]:
+        asked.append(len(command.ledger.entries))
         if len(asked) == 1:
-            append(other, Entry("other", Event.REJECTED))
-        return [Entry("mine", Event.REJECTED)]
+            write(other, Entry("other", Event.REJECTED))
+        return command.settle(Event.REJECTED), None
 
-    history.append(decide)
+    transitions.take_command(history, "mine", "test", decide)
     assert asked == [0, 1]
     assert [entry.swapId for entry in history.ledger().entries] == ["other", "mine"]
 
 
-def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout) -> None:
+def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker touches no file: the flip must notice it all the same."""
     history, other = HistoryStore(layout), HistoryStore(layout)
     make_ready(history, "s-1")
     asked: list[int] = []
+    may_flip = flip_rules.may_flip
 
-    def decide(status_row: StatusRow) -> StatusRow | None:
+    def interrupt(ledger: Ledger, status_row: StatusRow, *rest: Any) -> bool:
         asked.append(status_row.barred)
+        is_allowed = may_flip(ledger, status_row, *rest)
         if len(asked) == 1:
-            other.change(lambda its: flip_rules.withdraw(its, 1))
-        ledger = history.ledger()
-        is_allowed = flip_rules.may_flip(ledger, status_row, "s-1", NOW, RULES)
-        return flip_rules.flip(status_row, ledger.requests[0], NOW) if is_allowed else None
+            assert is_allowed
+            transitions.withdraw(other, 1)
+        return is_allowed
 
-    assert history.change(decide) is None
+    monkeypatch.setattr(flip_rules, "may_flip", interrupt)
+    assert not transitions.try_flip(history, "s-1", NOW, RULES)
     assert asked == [0, 1]
     assert history.status_row() == StatusRow(barred=1)
 
@@ -190,7 +186,7 @@ def test_times_increase_also_when_a_clock_goes_backwards(layout: Layout) -> None
     early, late = HistoryStore(layout, clock=lambda: NOW), HistoryStore(layout, clock=lambda: NOW + timedelta(hours=1))
     for number, history in enumerate((early, late, early, early, late)):
         pair = [Entry(f"s-{number}-{part}", Event.REJECTED) for part in ("a", "b")]
-        assert append(history, *pair) == list(history.ledger().entries[-2:])
+        assert write(history, *pair) == list(history.ledger().entries[-2:])
     entries = HistoryStore(layout).ledger().entries
     assert [entry.swapId for entry in entries] == [f"s-{number}-{part}" for number in range(5) for part in ("a", "b")]
     assert all(earlier.at < later.at for earlier, later in pairwise(entries))
@@ -209,12 +205,12 @@ def test_a_store_sees_what_others_write_and_reads_each_file_once(
         read.append(path)
         return read_file(folder, path, name)
 
-    append(writer, Entry("s-1", Event.REJECTED))
+    write(writer, Entry("s-1", Event.REJECTED))
     monkeypatch.setattr(store, "read_file", count)
     for number in (2, 3, 4):
         assert len(reader.ledger().entries) == number - 1
         assert reader.ledger() is reader.ledger()
-        append(writer, Entry(f"s-{number}", Event.REJECTED))
+        write(writer, Entry(f"s-{number}", Event.REJECTED))
     assert [entry.swapId for entry in reader.ledger().entries] == ["s-1", "s-2", "s-3", "s-4"]
     # Each of the two stores once for each of the four files.
     assert max(read.count(path) for path in read) <= 2
@@ -240,7 +236,7 @@ def test_numbers_are_given_once_and_kept(layout: Layout) -> None:
 def test_an_id_that_was_refused_is_no_request(layout: Layout) -> None:
     history = HistoryStore(layout)
     transitions.note(history, Entry("s-1", Event.REJECTED))
-    with pytest.raises(transitions.Retry, match="s-1 is known, but not as a request"):
+    with pytest.raises(ValueError, match="s-1 is known, but not as a request"):
         ask(history, "s-1")
     assert next_swap_id(history.ledger(), "s-1") == "s-1~2"
     assert ask(history, "s-1~2").number == 1
@@ -290,7 +286,7 @@ def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: 
         if is_flip:
             won.append(transitions.try_flip(history, f"s-{number}", now, RULES))
         else:
-            won.append(history.change(partial(flip_rules.withdraw, number=number)) is not None)
+            won.append(transitions.withdraw(history, number))
         barrier.wait(60)
         if is_flip:
             transitions.settle_due(history, now)
@@ -314,7 +310,7 @@ def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout
     assert transitions.try_flip(history, "first", NOW, RULES)
     transitions.settle_due(history, NOW)
     broken = ask(history, "second", INNER)
-    history.change(partial(flip_rules.withdraw, number=broken.number, reason="it broke for ann@example.org"))
+    transitions.withdraw(history, broken.number, "it broke for ann@example.org")
     transitions.refresh(history, NOW)
     transitions.settle_due(HistoryStore(layout), NOW)
     outcome = history.ledger().outcomes["second"]

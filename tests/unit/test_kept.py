@@ -21,7 +21,7 @@ from switchyard.local.supervisor import Supervisor
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.history import Event, Ledger, StatusRow
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import retire_kept
@@ -53,11 +53,8 @@ def history(root: Layout) -> HistoryStore:
 
 
 def ask(history: HistoryStore, number: int) -> None:
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return number, Target("users", "accounts", JOINS[number % 4]), "latest"
-
-    now = datetime.now(UTC)
-    asked = transitions.request(history, f"s-{number}", choose=choose, requested_by="test", now=now, rules=Rules())
+    target, deadline = Target("users", "accounts", JOINS[number % 4]), datetime.now(UTC) + Rules().ready_deadline
+    asked = transitions.ask_once(history, f"s-{number}", "test", number, target, deadline=deadline)
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, asked.entry(event))
 

@@ -16,7 +16,7 @@ from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.swap import flip_rules, transitions
 from switchyard.swap.generations import keep_spec, load_spec
-from switchyard.swap.history import Event, Ledger, StatusRow
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.compaction import list_files, replace_files
@@ -52,11 +52,11 @@ def target_of(generation: int) -> Target:
 def activate(history: HistoryStore, generation: int) -> None:
     """Makes a generation active; the one before retires at once."""
 
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return generation, target_of(generation), "latest"
-
     before, now = history.status_row().generation, datetime.now(UTC)
-    request = transitions.request(history, f"s{generation}", choose=choose, requested_by="test", now=now, rules=AT_ONCE)
+    deadline = now + AT_ONCE.ready_deadline
+    request = transitions.ask_once(
+        history, f"s{generation}", "test", generation, target_of(generation), deadline=deadline
+    )
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, request.entry(event))
     assert transitions.try_flip(history, request.swapId, now, AT_ONCE)
@@ -184,10 +184,7 @@ def test_a_generation_that_is_asked_for_again_is_not_removed(layout: Layout, set
         begin(layout, generation).commit(0)
         activate(history, generation)
 
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return 1, target_of(1), "resume"
-
-    transitions.request(history, "again", choose=choose, requested_by="test", now=NOW, rules=AT_ONCE)
+    transitions.ask_once(history, "again", "test", 1, target_of(1), "resume", deadline=NOW + AT_ONCE.ready_deadline)
     assert not transitions.try_remove(history, 1, LATER, timedelta())
     assert retire_rows(settings, ASKED)["generations"] == []
     assert offsets(layout, "users", 1) == [0]
@@ -334,7 +331,7 @@ def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Sett
 def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
     history, open_before = HistoryStore(layout), HistoryStore(layout)
     activate(history, 1)
-    history.change(lambda status_row: flip_rules.withdraw(status_row, 4))
+    transitions.withdraw(history, 4)
     writing = begin(layout, 1)
     for batch_id in range(12):
         writing.commit(batch_id)

@@ -15,7 +15,7 @@ from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec, load_spec, remove_checkpoint
-from switchyard.swap.history import Event, Ledger, Request, StatusRow
+from switchyard.swap.history import Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import clean_up, reconcile
 from switchyard.tables import store
@@ -29,10 +29,8 @@ TARGETS = {1: Target("users", "accounts", "left"), 2: Target("users", "accounts"
 
 
 def ask(history: HistoryStore, swap_id: str, generation: int) -> Request:
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return generation, TARGETS[generation], "latest"
-
-    return transitions.request(history, swap_id, choose=choose, requested_by="test", now=datetime.now(UTC), rules=RULES)
+    deadline = datetime.now(UTC) + RULES.ready_deadline
+    return transitions.ask_once(history, swap_id, "test", generation, TARGETS[generation], deadline=deadline)
 
 
 def write(layout: Layout, generation: int) -> None:

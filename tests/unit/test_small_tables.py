@@ -22,6 +22,7 @@ from switchyard.tables import stable_names, store
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report
 from switchyard.tables.schemas import SCHEMAS
+from tests.histories import set_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET = Target("users", "accounts", "left")
@@ -33,9 +34,8 @@ def progress_row(**changes: object) -> Progress:
 
 
 def make_active(layout: Layout, generation: int = 1) -> None:
-    HistoryStore(layout).change(
-        lambda status_row: replace(status_row, generation=generation, target=TARGET, lastApplied=NOW)
-    )
+    history = HistoryStore(layout)
+    set_row(history, replace(history.status_row(), generation=generation, target=TARGET, lastApplied=NOW))
 
 
 def test_every_table_has_columns_and_a_place() -> None:

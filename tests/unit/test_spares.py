@@ -147,11 +147,8 @@ def test_a_driver_that_nobody_has_adopted_gets_its_run(tmp_path: Path) -> None:
     settings = Settings(root=str(tmp_path))
     assert find_unowned(settings) is None
 
-    def choose(ledger: Ledger, status_row: StatusRow) -> tuple[int, Target, str]:
-        return 7, Target("users", "accounts", "left"), "latest"
-
-    history, now = open_history(settings.layout), datetime.now(UTC)
-    transitions.request(history, "swap-7", choose=choose, requested_by="test", now=now, rules=settings.rules)
+    history, target = open_history(settings.layout), Target("users", "accounts", "left")
+    transitions.ask_once(history, "swap-7", "test", 7, target)
     with stand_in(settings.workspace) as (hand_off, _):
         assert find_unowned(settings) is None
         assert take_spare(settings.workspace, ORDER, FINGERPRINT, pytest.fail) is not None
