@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from switchyard.errors import InputError
 from switchyard.kafka.input_checks import check_topic_name, parse_moment
@@ -53,17 +56,58 @@ class UnknownTopicError(InputError):
         self.topic = topic
 
 
-@dataclass(frozen=True)
-class Message:
-    """A control message, normalised: None keeps the current value."""
+def _trim(given: object, info: ValidationInfo) -> object:
+    """Blank is missing."""
+    if not isinstance(given, str):
+        return given
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        # JSON can spell half a character; no table can hold it.
+        raise InputError(f"{info.field_name} holds half a character (a lone surrogate); send whole ones") from None
+    return given.strip() or None
 
-    usersTopic: str | None = None
-    accountsTopic: str | None = None
-    joinType: str | None = None
-    start: str | None = None
+
+def check_id(given: str | None) -> str | None:
+    if given is not None and (given == BOOT_ID or given.startswith(RESERVED_IDS)):
+        raise InputError(f"an id may not begin with {', '.join(RESERVED_IDS)}: these name other commands")
+    return given
+
+
+def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The join type, of which only the beginning counts, and a warning: an unknown one means left."""
+    if given is None:
+        return None, ()
+    for spelling, name in _JOIN_SPELLINGS:
+        if spelling.fullmatch(given.lower()):
+            return name, ()
+    return "left", (f"{shorten(given)!r} is not a join type, so left is taken; known are {', '.join(JOIN_TYPES)}",)
+
+
+def normalise_start(given: str | None) -> str | None:
+    if given is None or given.lower() in NAMED_STARTS:
+        return given and given.lower()
+    parse_moment(given)
+    return given
+
+
+Text = Annotated[str | None, BeforeValidator(_trim)]
+Seconds = Annotated[float, Field(gt=0, le=MOST_DEADLINE_SECONDS, allow_inf_nan=False)]
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(strict=True))
+class Message:
+    """A control message, normalised: None keeps the current value. An InputError of a check is raised as it is."""
+
+    usersTopic: Text = None
+    accountsTopic: Text = None
+    joinType: Annotated[Text, AfterValidator(lambda given: normalise_join(given)[0])] = None
+    start: Annotated[Text, AfterValidator(normalise_start)] = None
     dryRun: bool = False
-    deadlineSeconds: float | None = None
-    id: str | None = None
+    deadlineSeconds: Seconds | None = None
+    id: Annotated[
+        str | None, Field(max_length=MOST_ID_CHARACTERS), BeforeValidator(_trim), AfterValidator(check_id)
+    ] = None
     warnings: tuple[str, ...] = ()
 
 
@@ -95,74 +139,40 @@ def parse_message(value: bytes | None) -> Message:
         raise InputError(f"the message has {len(value)} bytes; at most {MOST_BYTES} are allowed")
     fields = _parse_object(value)
     known = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
-    for name, given in known.items():
-        _check_type(name, given)
-    texts = {name: given.strip() for name, given in known.items() if isinstance(given, str) and given.strip()}
-    for name, text in texts.items():
-        _check_text(name, text)
-    check_id(texts.get("id", ""))
-    join_type, warnings = normalise_join(texts.get("joinType"))
-    ignored = sorted(set(map(str, fields)) - set(FIELDS))
+    try:
+        message = Message(**known)
+    except ValidationError as error:
+        raise InputError(_explain(error)) from None
+    return replace(message, warnings=_warn(fields))
+
+
+def _explain(error: ValidationError) -> str:
+    """Pydantic's first complaint, in one sentence."""
+    first = error.errors(include_url=False)[0]
+    name, given = first["loc"][0], first["input"]
+    if name == "deadlineSeconds":
+        shown = shorten(str(given)) if type(given) in (int, float) else _kind(given)
+        return f"{name} must be a number above 0 and up to {MOST_DEADLINE_SECONDS} (a year), not {shown}"
+    if first["type"] == "string_too_long":
+        return f"{name} has {len(given)} characters; at most {MOST_ID_CHARACTERS} are allowed"
+    return f"{name} must be {'true or false' if name == 'dryRun' else 'a text'}, not {_kind(given)}"
+
+
+def _warn(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    _, warnings = normalise_join((fields.get("joinType") or "").strip() or None)
+    ignored = sorted(set(fields) - set(FIELDS))
     if ignored:
         names = ", ".join(ignored).encode("utf-8", "backslashreplace").decode()
         warnings += (f"ignored: {shorten(names)}",)
-    return Message(
-        texts.get("usersTopic"),
-        texts.get("accountsTopic"),
-        join_type,
-        normalise_start(texts.get("start")),
-        bool(known.get("dryRun", False)),
-        float(known["deadlineSeconds"]) if "deadlineSeconds" in known else None,
-        texts.get("id"),
-        warnings,
-    )
-
-
-def _check_type(name: str, given: object) -> None:
-    if name == "deadlineSeconds":
-        _check_deadline(given)
-        return
-    wanted: type = bool if name == "dryRun" else str
-    if not isinstance(given, wanted):
-        raise InputError(f"{name} must be {'true or false' if wanted is bool else 'a text'}, not {_kind(given)}")
-
-
-def _check_deadline(given: Any) -> None:
-    # Not isinstance: true and false are integers in Python. A number like 1e400 is infinite there.
-    is_number = type(given) in (int, float)
-    if not is_number or not 0 < given <= MOST_DEADLINE_SECONDS:
-        shown = shorten(str(given)) if is_number else _kind(given)
-        raise InputError(
-            f"deadlineSeconds must be a number above 0 and up to {MOST_DEADLINE_SECONDS} (a year), not {shown}"
-        )
+    return warnings
 
 
 def read_id(value: bytes | None) -> str | None:
     """The id of a message, also of one that is refused for another reason; None when it has no valid one."""
     try:
-        given = _parse_object(value or b"").get("id")
-        if not isinstance(given, str) or not given.strip() or len(value or b"") > MOST_BYTES:
-            return None
-        _check_text("id", given)
-        check_id(given.strip())
-    except InputError:
+        return Message(id=_parse_object(value or b"").get("id")).id if len(value or b"") <= MOST_BYTES else None
+    except (InputError, ValidationError):
         return None
-    return given.strip()
-
-
-def _check_text(name: str, text: str) -> None:
-    """JSON can spell half a character; no table can hold it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name} holds half a character (a lone surrogate); send whole ones") from None
-
-
-def check_id(given: str) -> None:
-    if len(given) > MOST_ID_CHARACTERS:
-        raise InputError(f"id has {len(given)} characters; at most {MOST_ID_CHARACTERS} are allowed")
-    if given == BOOT_ID or given.startswith(RESERVED_IDS):
-        raise InputError(f"an id may not begin with {', '.join(RESERVED_IDS)}: these name other commands")
 
 
 def _parse_object(value: bytes) -> dict[str, Any]:
@@ -189,23 +199,6 @@ def _kind(value: object) -> str:
         dict: "an object",
     }
     return names.get(type(value), "null")
-
-
-def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """The join type, of which only the beginning counts, and a warning: an unknown one means left."""
-    if given is None:
-        return None, ()
-    for spelling, name in _JOIN_SPELLINGS:
-        if spelling.fullmatch(given.lower()):
-            return name, ()
-    return "left", (f"{shorten(given)!r} is not a join type, so left is taken; known are {', '.join(JOIN_TYPES)}",)
-
-
-def normalise_start(given: str | None) -> str | None:
-    if given is None or given.lower() in NAMED_STARTS:
-        return given and given.lower()
-    parse_moment(given)
-    return given
 
 
 def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> None:
