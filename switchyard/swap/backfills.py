@@ -58,7 +58,7 @@ class Wish:
 
 
 def parse_wish(fields: Mapping[str, Any]) -> Wish:
-    """Reads the parameters of the form; an InputError says what is wrong with them."""
+    """Read the parameters of the form; an InputError says what is wrong with them."""
     for name in ("users_topic", "accounts_topic", "join_type", "from", "to"):
         if not isinstance(fields.get(name) or "", str):
             raise InputError(f"{name} must be a text")
@@ -80,10 +80,10 @@ def publish_id(run_id: str) -> str:
 
 
 class BackfillHandler(CommandHandler):
-    """Where snapshots are ordered and published."""
+    """Takes orders of snapshots, and publishes finished ones."""
 
     def order(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
-        """Takes an order: settled at once when it cannot be done, else accepted with its generation."""
+        """Take an order: it is rejected if it cannot be done, else accepted with its generation."""
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_order, fields))
 
     def _decide_order(self, fields: Mapping[str, Any], command: Command) -> tuple[Entry, None]:
@@ -97,7 +97,7 @@ class BackfillHandler(CommandHandler):
         return command.ask_for_snapshot(target, shorten(spec.start), detail), None
 
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
-        """Asks for a finished snapshot: from here on it is a swap like any other."""
+        """Ask for a finished snapshot: from here on it is a swap like any other."""
         if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
@@ -117,7 +117,7 @@ class BackfillHandler(CommandHandler):
         return self._ask_for(command, generation, snapshot.target, "resume", detail), None
 
     def wait_for_flip(self, answer: Answer) -> Answer:
-        """The last flip may be so fresh that this one has to wait; it does not wait past its deadline."""
+        """Wait while the last flip is too recent for another one, but not past the deadline of the request."""
         while answer.outcome is None and answer.request is not None:
             time.sleep(FLIP_POLL_SECONDS)
             answer = self._look_again(answer.swapId)
@@ -125,7 +125,7 @@ class BackfillHandler(CommandHandler):
 
 
 def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wish: Wish) -> GenerationSpec:
-    """Asks the broker what the range means now. Later records are not part of it."""
+    """Ask the broker what the range means now. Later records are not part of it."""
     topics = (target.usersTopic, target.accountsTopic)
     require_access(reader, target)
     bounds = {topic: reader.bounds(topic) for topic in topics}
@@ -150,24 +150,24 @@ def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wi
 
 
 def settle_snapshot(settings: Settings, history: SwapHistory, snapshot: Request, event: Event, detail: str) -> Entry:
-    """Ends the command for a snapshot as FINISHED or FAILED, once; what a failed one has written is removed."""
+    """End the command for a snapshot as FINISHED or FAILED, once, and remove what a failed one has written."""
     transitions.note(history, snapshot.entry(event, detail))
     if retirement_rules.is_abandoned(history.ledger(), snapshot.generation):
         clean_up(settings.layout, history, snapshot.generation)
         if event is Event.FAILED:
-            # It may be a lot, and it may hold values of rejected records: not worth waiting for vacuum.
+            # It may be a lot, and it may hold values of rejected records: so do not wait for vacuum.
             delete_uncommitted(settings.layout, snapshot.generation)
     return history.ledger().outcomes[snapshot.swapId]
 
 
 def tell_of_failure(layout: Layout, snapshot: Request, attempt: int, reason: str) -> None:
-    """One line about an attempt that is perhaps not the last."""
+    """Write one line about an attempt that failed and is perhaps not the last."""
     text = f"attempt {attempt} of the backfill of generation {snapshot.generation} failed: {reason}"
     tell(layout, text, level="ERROR", generation=snapshot.generation, swap_id=snapshot.swapId)
 
 
 def explain_end(layout: Layout, snapshot: Request, state: str) -> str:
-    """Why the job of a snapshot has ended without an outcome: what its last attempt told, if it could."""
+    """Why the job of a snapshot ended without an outcome, as its last attempt logged it, if it could."""
     rows = newest_rows(layout, "orchestrator_logs", RECENT_LINES)
     told = [str(row["msg"]) for row in rows if row["swapId"] == snapshot.swapId and row["level"] == "ERROR"]
     why = told[-1] if told else f"its job was killed or could not start; {JOB_LOG_HINT}"

@@ -1,6 +1,6 @@
 """Taking a command: settled at once, or accepted as a request. The one way in, from the topic, Airflow and the CLI.
 
-Whoever calls may crash at any line and call again with the same swap id: what is written once stays as it is.
+A caller may crash at any line and call again with the same swap id: what is written once stays as it is.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Answer:
 
 @dataclass
 class CommandHandler:
-    """Where commands are taken: the settings, the history, and the broker to ask about topics."""
+    """Takes commands: asks the broker what the pure rules need, and writes the specs. `control` decides."""
 
     settings: Settings
     reader: TopicReader
@@ -86,7 +86,7 @@ class CommandHandler:
         self._last_told: tuple[str, str] | None = None
 
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
-        """Takes the bytes of a control message. Its own id, if it has one, is the id of the swap."""
+        """Take the bytes of a control message. Its own id, if it has one, is the id of the swap."""
         try:
             own_id = control.read_id(value)
             self._check_place(own_id, swap_id)
@@ -100,7 +100,7 @@ class CommandHandler:
         return self.take(message, swap_id, requested_by)
 
     def _check_place(self, given: str | None, swap_id: str) -> None:
-        """An id must not look like that of a message without one: that message would be taken for this one."""
+        """Refuse an id that looks like the place of another message, which would then be taken for this one."""
         place = rf"{re.escape(self.settings.control_topic)}-\d+-\d+(-\d+)?"
         if given is not None and given != swap_id and re.fullmatch(place, given):
             raise InputError(f"the id {given} is that of another message; choose one of your own")
@@ -114,9 +114,9 @@ class CommandHandler:
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message))
 
     def boot(self) -> Answer | None:
-        """With nothing active and nothing asked for, the defaults are asked for. None when there is no need.
+        """Ask for the defaults when nothing is active and nothing asked for; return None when there is no need.
 
-        Refused for the same reason again, it is not written again: this is tried each minute.
+        This is tried each minute, so a refusal for the same reason is not written again.
         """
         ledger, status_row = self.history.ledger(), self.history.status_row()
         if status_row.generation is not None or ledger.open_requests:
@@ -133,20 +133,20 @@ class CommandHandler:
         return self._answer(entry) if self.history.commit_next(ledger, [entry]) else None
 
     def roll_back(self, swap_id: str, requested_by: str) -> Answer:
-        """Asks for the previous generation: at once if it still lingers, else by resuming its checkpoint."""
+        """Ask for the previous generation: at once if it still lingers, else by resuming its checkpoint."""
         if self.history.ledger().is_known(swap_id):
             return self._known(swap_id)
         self._tell(f"received from {requested_by}: back to the previous generation", swap_id)
         return self._settle_or_accept(swap_id, requested_by, self._decide_rollback)
 
     def next_run(self) -> Run | None:
-        """The run to start now, with its start position on disk: who accepted the request may have died before."""
+        """The run to start now. Write its spec if the process that took the request died before it could."""
         ledger = self.history.ledger()
         request = flip_rules.needs_run(ledger)
         return run_of(ledger, request) if request is not None and self._has_spec(request) else None
 
     def _has_spec(self, request: Request) -> bool:
-        """Writes the spec of a request if it is missing; a request whose topics have gone has failed."""
+        """Write the spec of a request if it is missing. A request whose topics are gone fails."""
         if load_spec(self.settings.layout, request.generation) is not None:
             return True
         if adopt_draft(self.settings.layout, request.swapId, request.generation) is not None:
@@ -225,7 +225,7 @@ class CommandHandler:
         return generation, asked.target
 
     def _count_to_resume(self, generation: int, target: Target, swap_id: str) -> int:
-        """How many records a retired generation has to read; 0 if the broker cannot say: a rollback needs no broker."""
+        """How many records a retired generation has to read. 0 without a broker: a rollback works without it."""
         try:
             ends = find_ends(self.reader, target)
         except SwitchyardError as error:
@@ -268,14 +268,14 @@ class CommandHandler:
         return command.ask_for(generation, target, start, detail, _now() + timedelta(seconds=seconds))
 
     def _answer(self, entry: Entry, plan: Plan | None = None) -> Answer:
-        """What to say about an entry that was just written. What a request is followed by may be done by anybody."""
+        """Answer for an entry that was just written. Any other process may do what follows, if this one dies here."""
         if entry.event is not Event.REQUESTED or entry.generation is None:
             return Answer(entry.swapId, self.history.ledger().outcomes.get(entry.swapId), plan=plan)
         adopt_draft(self.settings.layout, entry.swapId, entry.generation)
         return self._look_again(entry.swapId)
 
     def _look_again(self, swap_id: str) -> Answer:
-        """Does what is due, and says what became of a request."""
+        """Do what is due, and return what became of a request."""
         transitions.settle_due(self.history, _now())
         if transitions.flip_snapshot(self.history, _now(), self.settings.rules):
             transitions.settle_due(self.history, _now())
@@ -283,7 +283,7 @@ class CommandHandler:
         return Answer(swap_id, ledger.outcomes.get(swap_id), ledger.find_command(swap_id))
 
     def _known(self, swap_id: str) -> Answer:
-        """The same id again is the same command, however often it is delivered."""
+        """Answer for an id that was taken before: it is the same command, delivered again."""
         ledger = self.history.ledger()
         outcome, request = ledger.outcomes.get(swap_id), ledger.find_command(swap_id)
         if request is not None and outcome is None and request.start != "resume":
@@ -294,7 +294,7 @@ class CommandHandler:
         return Answer(swap_id, outcome, request)
 
     def _tell_once(self, msg: str, swap_id: str) -> None:
-        """Not again when a decision is the same after another look."""
+        """Do not repeat a line when a lost race leads to the same decision."""
         if self._last_told != (swap_id, msg):
             self._tell(msg, swap_id)
         self._last_told = (swap_id, msg)

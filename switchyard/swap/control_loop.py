@@ -24,13 +24,13 @@ from switchyard.tables.installation import installation_id
 from switchyard.tables.logs import tell
 
 _FAILURE = "control-failure.txt"
-"""Below the root while rounds fail: the reason that people were told"""
+"""A file below the root that exists while rounds fail: the reason that was logged"""
 _CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
 
 
 @dataclass(frozen=True)
 class ControlRound:
-    """What a round has done, and the run that is to be started because of it."""
+    """What a round has done, and the run to start because of it."""
 
     settled: dict[str, str]
     """swap id → outcome, or REQUESTED while it is open"""
@@ -61,7 +61,7 @@ def run_round(
 
 @contextmanager
 def telling_failures(layout: Layout) -> Iterator[None]:
-    """People are told in `logs` why rounds fail, once for each reason and not each minute, and when one works again."""
+    """Log why rounds fail, once for each reason and not each minute, and when a round works again."""
     try:
         yield
     except SwitchyardError as error:
@@ -95,13 +95,13 @@ def take_record(handler: CommandHandler, record: ControlRecord) -> Answer:
 
 
 def name_requester(record: ControlRecord) -> str:
-    """Who sent it: our own command line says so in the key; what anybody else writes there is not repeated."""
+    """Who sent it, as our command line and page say in the key. Other keys may hold anything: not repeated."""
     said = record.requested_by or ""
     return said if _CLI_NAME.fullmatch(said) else "control"
 
 
 def keep_record(layout: Layout, record: ControlRecord) -> None:
-    """Stores a message as it came, once."""
+    """Store a message as it came, once."""
     value = None if record.value is None else record.value.decode("utf-8", errors="backslashreplace")
     row = {
         "topic": record.topic,
@@ -119,7 +119,7 @@ def keep_record(layout: Layout, record: ControlRecord) -> None:
 
 
 def record_id(layout: Layout, record: ControlRecord) -> str:
-    """The swap id of a message without an id of its own: its place, and its time if the topic was created anew."""
+    """The swap id of a message without an id: its place, and its time if the topic was created a second time."""
     place = f"{record.topic}-{record.partition}-{record.offset}"
     there = store.read_arrow(layout, "control_raw", where=_place(record), columns=["ts"])
     is_only = set(there["ts"].to_pylist()) <= {record.ts}

@@ -6,7 +6,7 @@ Two markers are committed with the status row and decide who may still flip:
 - `barred`: requests up to this number can no longer flip, because a newer one, a deadline or a failure came first.
 
 A flip needs `barred < number`, a withdrawal needs `flipped != number`, and both are compare-and-sets of the same row:
-of the two exactly one happens. Deadlines belong to a request, so no timer outlives what it was set for.
+of the two exactly one happens. A deadline belongs to a request, so no timer outlives what it was set for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def desires_snapshot(ledger: Ledger, status_row: StatusRow) -> bool:
 
 
 def pending_start(ledger: Ledger) -> str | None:
-    """Where the swap that is under way starts; a resume is bound to its own target and not handed on."""
+    """Where the pending swap starts. A later message inherits it, but not a resume: that is bound to its own target."""
     return ledger.pending.start if ledger.pending and ledger.pending.start != "resume" else None
 
 
@@ -61,6 +61,7 @@ def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime,
         return False
     if request.number <= status_row.barred or is_overdue(request, now):
         return False
+    # `flipped` must not move on before the flip that it names is in the history as APPLIED.
     if any(ledger.is_open(earlier) for earlier in ledger.requests[:-1]):
         return False
     if ledger.is_snapshot(request.generation):
@@ -72,7 +73,7 @@ def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime,
 
 
 def is_dwelling(ledger: Ledger, now: datetime, rules: Rules) -> bool:
-    """Whether the last flip is so fresh that the next one has to wait; one far in the future was the clock."""
+    """Whether the last flip is so recent that the next one has to wait. A time far in the future is a clock's fault."""
     return bool(ledger.flips) and abs(now - ledger.flips[-1].at) < rules.dwell
 
 
@@ -81,11 +82,10 @@ def is_overdue(request: Request, now: datetime) -> bool:
 
 
 def find_stuck(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rules, seen: SignOfLife) -> Request | None:
-    """The request under way that nobody works for: its driver never started, or is not heard of any more.
+    """The pending request whose driver never started, or no longer reports.
 
-    With nothing active there is nothing to fall back to. A request that is ready only waits for its turn, and a
-    snapshot for the next round of the control DAG: both have their deadline. A driver gets the time that every start
-    gets until its first report.
+    Not with nothing active, because there is nothing to fall back to. Not one that is ready or a snapshot: they only
+    wait for their flip, and have their deadline. Until its first report a driver gets the time that every start gets.
     """
     request = ledger.pending
     if request is None or status_row.generation is None or request.generation == status_row.generation:
@@ -118,7 +118,7 @@ def withdrawn(status_row: StatusRow, number: int, reason: str = "") -> StatusRow
 
 
 def number_to_withdraw(ledger: Ledger, status_row: StatusRow, now: datetime) -> int | None:
-    """The newest request that has lost its right to flip without the status row knowing yet."""
+    """The newest request that is late or superseded, but not yet withdrawn in the status row."""
     newest = ledger.newest
     late = [
         request.number
@@ -132,14 +132,17 @@ def number_to_withdraw(ledger: Ledger, status_row: StatusRow, now: datetime) -> 
 
 
 def _is_there_already(ledger: Ledger, status_row: StatusRow, request: Request) -> bool:
-    """A request for what is active: it took back another one before that one's flip, and needs no flip itself."""
+    """Whether a request asks for what is active: it took back a pending swap before its flip, and needs no flip."""
     return request is ledger.newest and request.generation == status_row.generation
 
 
 def settlements(
     ledger: Ledger, status_row: StatusRow, now: datetime, reasons: Mapping[str, str] | None = None
 ) -> list[Entry]:
-    """Outcomes that are decided and not written yet, and who lingers because of them. `reasons` tell why one failed."""
+    """The outcomes that are decided but not written, and the generations that linger because of them.
+
+    They are written in the order of the requests. `reasons` tell why a request failed.
+    """
     found = []
     for request in ledger.open_requests:
         outcome = _outcome(ledger, status_row, request, now, (reasons or {}).get(request.swapId))
@@ -187,7 +190,7 @@ def _newly_lingering(ledger: Ledger, status_row: StatusRow) -> list[Entry]:
 
 
 def needs_run(ledger: Ledger) -> Request | None:
-    """The request that must be given a driver: it has none, and no lingering driver to be asked back."""
+    """The pending request that needs a run in Airflow, because no driver works for its generation."""
     request = ledger.pending
     if request is None or request.is_hosted or ledger.has(request.swapId, Event.STARTING):
         return None
@@ -199,6 +202,6 @@ def needs_run(ledger: Ledger) -> Request | None:
 
 
 def snapshot_to_flip(ledger: Ledger) -> Request | None:
-    """The request for a finished snapshot that is under way: it has no driver, so whoever looks flips it."""
+    """The pending request for a finished snapshot. It has no driver, so the next process that looks makes the flip."""
     request = ledger.pending
     return request if request is not None and ledger.is_finished(request.generation) else None

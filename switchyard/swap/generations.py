@@ -1,4 +1,4 @@
-"""What is fixed about a generation when it is accepted, and where that is kept: beside its checkpoint."""
+"""The spec of each generation, as a file beside its checkpoint: resolved, written, found again, removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from switchyard.tables.folders import Folder
 def resolve_spec(
     reader: TopicReader, target: Target, start: str, retention: timedelta | None = None, generation: int = 0
 ) -> GenerationSpec:
-    """Asks the broker where the topics are read from and where they end now."""
+    """Ask the broker where the topics are read from and where they end now."""
     topics = (target.usersTopic, target.accountsTopic)
     require_access(reader, target)
     bounds = {topic: reader.bounds(topic) for topic in topics}
@@ -52,7 +52,7 @@ def require_access(reader: TopicReader, target: Target) -> None:
 
 
 def keep_spec(layout: Layout, spec: GenerationSpec) -> GenerationSpec:
-    """Writes the spec of a generation, unless it has one: where it starts is fixed by the first."""
+    """Write the spec of a generation, unless it has one: the first one fixes where it starts."""
     there = load_spec(layout, spec.generation)
     if there is not None:
         return there
@@ -62,12 +62,12 @@ def keep_spec(layout: Layout, spec: GenerationSpec) -> GenerationSpec:
 
 
 def keep_draft(layout: Layout, swap_id: str, spec: GenerationSpec) -> None:
-    """What a request will start from, before it is written and has a generation."""
+    """Write where a request will start, before the request is written and has a generation."""
     _folder(layout).write(_draft_name(swap_id), spec.model_dump_json().encode())
 
 
 def adopt_draft(layout: Layout, swap_id: str, generation: int) -> GenerationSpec | None:
-    """Makes the draft of a request the spec of its generation; None when there is none."""
+    """Make the draft of a request the spec of its generation; return None if there is no draft."""
     folder = _folder(layout)
     with contextlib.suppress(FileNotFoundError):
         draft = GenerationSpec.model_validate_json(folder.read_bytes(_draft_name(swap_id)))
@@ -121,7 +121,7 @@ def find_resumable_spec(layout: Layout, ledger: Ledger, status_row: StatusRow, t
 
 
 def remove_checkpoint(layout: Layout, generation: int) -> None:
-    """The spec goes last: as long as it is there, somebody who looks knows that not all is removed."""
+    """Remove the spec last: while it is there, the next look knows that something is left to remove."""
     folder = _folder(layout)
     folder.delete_folder(str(generation))
     folder.delete_file(layout.spec_name(generation))

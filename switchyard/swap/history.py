@@ -35,7 +35,7 @@ SETTLING = frozenset({Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPE
 FINISHED = Event.PLANNED
 """How the command for a snapshot ends once its rows are there and proven. The event's name is contract."""
 LIFE = frozenset({Event.APPLIED, Event.LINGERING, Event.RETIRED})
-"""Events after which a generation stands somewhere else."""
+"""Events that move a generation on: it is active, lingers, or has ended."""
 
 HOSTED_PREFIX = "run:"
 ROLLBACK_PREFIX = "rollback-"
@@ -44,11 +44,12 @@ BY_HAND_PREFIX = "by-hand-"
 BACKFILL_PREFIX = "backfill-"
 PUBLISH_PREFIX = "publish-"
 BOOT_ID = "boot"
+"""What the ids of the commands begin with that nobody sends to the control topic. They are stored, so they stay."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of swap_history. `at` is given when it is written."""
+    """One row of swap_history. The history store sets `at` when it writes the row."""
 
     swapId: str
     event: Event
@@ -114,6 +115,7 @@ class Ledger:
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Ledger:
+        # Data files come in no order, also after a compaction. The store gives each entry a later time than the last.
         return cls(tuple(sorted(entries, key=lambda entry: entry.at)))
 
     @cached_property
@@ -190,7 +192,7 @@ class Ledger:
         return self._requests_of.get(generation, [])
 
     def request_of(self, generation: int) -> Request | None:
-        """The newest request for a generation; a resumed one was asked for more than once."""
+        """The newest request for a generation. One that was resumed has several."""
         asked = self.requests_of(generation)
         return asked[-1] if asked else None
 
@@ -206,7 +208,7 @@ class Ledger:
         return self._lives.get(generation)
 
     def life_request(self, generation: int) -> Request:
-        """The request that a generation lives, or lingers, by."""
+        """The request by which a generation became active."""
         last = self.last_life(generation)
         request = self.find(last.swapId) if last else None
         if request is None:
@@ -231,7 +233,7 @@ class Ledger:
 
     @cached_property
     def removed(self) -> frozenset[int]:
-        """Retired twice without being asked for in between: rows and checkpoint are gone, nobody can have them back."""
+        """Generations whose rows and checkpoint are gone: they retired twice, and nobody asked for them in between."""
         retired: set[int | None] = set()
         removed: set[int] = set()
         for entry in self.entries:
@@ -249,7 +251,7 @@ class Ledger:
 
     @cached_property
     def lingering(self) -> list[Entry]:
-        """Lingering generations by the entry that says so, oldest first."""
+        """The LINGERING entry of each generation that lingers, oldest first."""
         lives = self._lives.values()
         return sorted((life for life in lives if life.event is Event.LINGERING), key=lambda life: life.at)
 

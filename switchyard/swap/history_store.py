@@ -20,9 +20,9 @@ from switchyard.tables.status import ACTIVE
 from switchyard.wording import mask_emails
 
 FLIPPED, BARRED = "switchyard.flipped", "switchyard.barred"
-"""Delta transaction markers of the status table; the state machine says what they mean."""
+"""Delta transaction markers of the status table; `flip_rules` says what they mean."""
 BARRED_BECAUSE = "switchyard.barredBecause"
-"""In the commit that sets the marker: the reason. Its outcome is written within a few commits of that table."""
+"""The reason of a withdrawal, in the metadata of its commit. The outcome follows within a few commits."""
 COMMITS_BACK = 10
 
 TICK = timedelta(microseconds=1)
@@ -30,7 +30,7 @@ Clock = Callable[[], datetime]
 
 
 class HistoryStore:
-    """Keeps both tables open: looking again costs little while nothing has changed."""
+    """Keeps both tables open, so that reading again costs little while nothing has changed."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class HistoryStore:
         return self._is_won(is_newest and store.commit_next(self._status, "status", change_of(before, after)))
 
     def _is_won(self, is_won: bool) -> bool:
-        """Count the races lost in a row: whoever loses looks again, but not for ever."""
+        """Count the races lost in a row: the loser reads and decides again, but not for ever."""
         self._lost_races = 0 if is_won else self._lost_races + 1
         if self._lost_races > store.MOST_RACES:
             raise LostRaceError("the history is changed by others faster than it can be read; try again")
@@ -106,7 +106,7 @@ def read_entries(table: DeltaTable, paths: list[str]) -> dict[str, list[Entry]]:
 
 
 def stamp(entries: Sequence[Entry], ledger: Ledger, now: datetime) -> list[Entry]:
-    """The order of the entries is the order of their times, also when clocks disagree."""
+    """Give entries times that increase, also when the clocks of two machines disagree: the order is read from them."""
     last = ledger.entries[-1].at if ledger.entries else now - TICK
     first = max(now, last + TICK)
     return [replace(entry, at=first + number * TICK) for number, entry in enumerate(entries)]
@@ -141,14 +141,14 @@ def status_row_of(table: DeltaTable) -> StatusRow:
 
 
 def _find_reason(table: DeltaTable, barred: int) -> str:
-    """Why the request of this number was given up; empty when it lost its right to flip in another way."""
+    """Why the request of this number was given up; empty if it was withdrawn for another reason."""
     told = (commit.get(BARRED_BECAUSE) for commit in table.history(COMMITS_BACK))
     known = {reason["number"]: reason["reason"] for reason in map(json.loads, filter(None, told))}
     return str(known.get(barred, ""))
 
 
 def change_of(before: StatusRow, after: StatusRow) -> store.Change:
-    """Only what has changed: a withdrawal is a marker without a row."""
+    """The commit from one row to the next. A withdrawal is a marker alone: the row and its file stay."""
     markers = {}
     if after.flipped != before.flipped:
         markers[FLIPPED] = after.flipped

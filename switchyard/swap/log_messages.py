@@ -18,7 +18,7 @@ _SNAPSHOTS = {
 
 
 def open_history(layout: Layout) -> HistoryStore:
-    """The history, whose entries are told to people as they are written."""
+    """Open the history so that each entry is also logged, in plain words, when it is written."""
     return HistoryStore(layout, on_written=lambda entry: tell_entry(layout, entry))
 
 

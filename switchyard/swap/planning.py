@@ -25,9 +25,9 @@ CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
 CAUTIOUS_PAIRS_PER_SECOND = 50_000.0
 """Half of what was measured where each record makes thousands."""
 LOOKED_AT = 5
-"""Generations on the same topics: most of those that failed have left nothing behind."""
+"""The newest generations on the same topics: most of those that failed have left no progress."""
 READING_ALLOWANCE = 3
-"""How many times the estimate for reading its records a swap is allowed."""
+"""A swap may take this many times the estimate for reading its records."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def count_unread(layout: Layout, spec: GenerationSpec, ends: Offsets) -> int:
 
 
 def count_to_read(starts: Offsets, ends: Offsets) -> int:
-    """How many records lie before the flip; 0 when the start is past the ends, which were asked for a moment before."""
+    """How many records a swap has to read. 0 if the start is past the ends: these were read a moment earlier."""
     return max(0, count_records(starts, ends))
 
 
@@ -175,7 +175,7 @@ def estimate_reading(settings: Settings, ledger: Ledger, records: int, target: T
 
 
 def estimate_seconds(settings: Settings, ledger: Ledger, records: int, target: Target) -> float:
-    """Start-up as in the last swaps that had nothing to read, plus the reading."""
+    """The time that the last swaps without records to read took, plus the time to read the records."""
     took = [
         (outcome.at - request.at).total_seconds()
         for request in ledger.requests[-20:]

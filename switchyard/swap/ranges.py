@@ -124,7 +124,7 @@ def _check_names(target: Target, edge: Edge, side: str, bounds: Bounds) -> None:
 
 
 def check_held(starts: Offsets, bounds: Bounds) -> None:
-    """Kafka must still hold the beginning of the range: what retention has deleted cannot be read."""
+    """Refuse a range whose beginning retention has deleted: it could not be read."""
     for topic, partitions in starts.items():
         for partition, offset in partitions.items():
             first = bounds[topic][0].get(partition, 0)

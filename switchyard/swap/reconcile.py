@@ -1,6 +1,7 @@
-"""What is due, done by whoever looks next: outcomes, the retirement of silent generations, what failed requests left.
+"""Does what is due: writes outcomes, retires silent generations, removes what failed requests left.
 
-The control DAG looks each minute and at each message; drivers look every second. All of it may be done twice.
+There is no coordinator. The control DAG calls this each minute and at each message, drivers do their share each second,
+and every step may be repeated, so a process that dies in the middle leaves nothing undone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
 
 SNAPSHOT_TIME = timedelta(minutes=5)
-"""How old the report of an active snapshot may get: its readers stay near the newest versions of the tables."""
+"""How old the progress row of an active snapshot may get, so that its readers stay near the newest versions."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def last_seen(layout: Layout, generation: int) -> datetime | None:
 
 
 def reconcile(settings: Settings, history: SwapHistory) -> None:
-    """All that is due now, for every generation."""
+    """Do all that is due now, for every generation."""
     now = datetime.now(UTC)
     transitions.settle_due(history, now)
     if transitions.flip_snapshot(history, now, settings.rules):
@@ -55,7 +56,7 @@ def reconcile(settings: Settings, history: SwapHistory) -> None:
 
 
 def retire_silent(settings: Settings, history: SwapHistory, now: datetime) -> None:
-    """Retires lingering generations whose driver hangs or is gone; the fence keeps it from writing if it wakes."""
+    """Retire lingering generations whose driver hangs or is gone. If it wakes, the fence keeps it from writing."""
     layout = settings.layout
     rules = settings.rules
 
@@ -79,7 +80,7 @@ def retire_now(settings: Settings, history: SwapHistory, generation: int, detail
 
 
 def retire_kept(layout: Layout, history: SwapHistory) -> list[int]:
-    """Retires every kept generation that nobody has asked for again, after everything was stopped."""
+    """After everything was stopped, retire every kept generation that no open request asks for."""
     detail = "it was kept until everything was stopped"
     kept = [entry.generation for entry in history.ledger().lingering if entry.generation is not None]
     ended = [generation for generation in kept if transitions.retire_by_hand(history, generation, detail) is None]
@@ -89,7 +90,7 @@ def retire_kept(layout: Layout, history: SwapHistory) -> list[int]:
 
 
 def give_up_stuck(settings: Settings, history: SwapHistory, now: datetime) -> None:
-    """Fails the swap under way when its driver never came or is gone: nobody else would before its deadline."""
+    """Fail the pending swap if its driver never came or is gone: otherwise it would wait for its deadline."""
 
     def seen(generation: int) -> datetime | None:
         return last_seen(settings.layout, generation)
@@ -121,7 +122,7 @@ def report_snapshot(layout: Layout, history: SwapHistory, now: datetime) -> None
 
 
 def clean_up(layout: Layout, history: SwapHistory, generation: int) -> None:
-    """Closes a generation that never became active and removes what it wrote.
+    """Close a generation that never became active and remove what it wrote.
 
     A resumed generation keeps its rows, and so does a finished snapshot.
     """
@@ -142,7 +143,7 @@ def clean_up(layout: Layout, history: SwapHistory, generation: int) -> None:
 
 
 def run_of(ledger: Ledger, request: Request) -> Run:
-    """The run of a request. Its id is the same however often it is asked for."""
+    """The run of a request. Its id follows from the request, so starting it twice starts one."""
     target = request.target
     return Run(
         run_id=run_id_of(ledger, request),
@@ -160,7 +161,7 @@ def run_of(ledger: Ledger, request: Request) -> Run:
 
 
 def run_of_life(ledger: Ledger, generation: int) -> Run | None:
-    """The run in which a generation's driver lives: that of its newest request that was given one."""
+    """The run that a generation's driver belongs to: that of its newest request that got a driver."""
     if ledger.is_snapshot(generation):
         return None
     requests = ledger.requests_of(generation)
@@ -170,13 +171,13 @@ def run_of_life(ledger: Ledger, generation: int) -> Run | None:
 
 
 def note_failure(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
-    """A driver has failed: its request ends, or people are told why an active one is started again."""
+    """After a driver failed, end its request, or log why the driver of an active generation is started again."""
     fail_pending(settings, history, swap_id, reason)
     tell_of_active(settings, history, swap_id, f"failed and is started again: {reason}", level="ERROR")
 
 
 def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: Level) -> None:
-    """One line about the driver of a generation that was flipped to; of a pending one its outcome tells."""
+    """Log one line about the driver of a generation that has flipped; a pending one has its outcome."""
     request, outcome = history.ledger().find(swap_id), history.ledger().outcomes.get(swap_id)
     if request is not None and outcome is not None and outcome.event is Event.APPLIED:
         text = f"the driver of generation {request.generation} {what}"
@@ -184,7 +185,7 @@ def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what:
 
 
 def fail_pending(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
-    """A driver ended before the flip: the swap has failed, unless there is nothing to fall back to."""
+    """Fail the swap of a driver that ended before the flip, unless there is nothing to fall back to."""
     request = history.ledger().find(swap_id)
     if request is None or not history.ledger().is_open(request):
         return

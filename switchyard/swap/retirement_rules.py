@@ -10,9 +10,9 @@ from switchyard.swap.history import Event, Ledger, Request, SignOfLife, StatusRo
 
 
 def linger_end(ledger: Ledger, generation: int, rules: Rules) -> datetime | None:
-    """When a lingering generation may retire; at once for those beyond the most that may linger.
+    """When a lingering generation may retire: after its linger time, or at once if too many newer ones linger.
 
-    None for one that does not linger, and for one that is kept until a person retires it.
+    None if it does not linger, or is kept until a person retires it.
     """
     lingering = ledger.lingering
     mine = next((entry for entry in lingering if entry.generation == generation), None)
@@ -25,13 +25,15 @@ def linger_end(ledger: Ledger, generation: int, rules: Rules) -> datetime | None
 
 
 def _is_kept(ledger: Ledger, generation: int, rules: Rules) -> bool:
-    """A snapshot has no driver that could be kept running."""
+    """Whether a generation lingers for longer because a setting says so. A snapshot has no driver to keep running."""
     return rules.is_keeping and ledger.is_lingering(generation) and not ledger.is_snapshot(generation)
 
 
 def _retires_at(ledger: Ledger, generation: int, rules: Rules, seen: SignOfLife) -> datetime | None:
-    """The end of its time. A kept generation ends sooner if its driver stays silent although its task restarts it:
-    nobody could take it back at once, and a rollback resumes its checkpoint."""
+    """The end of its linger time, or sooner for a kept generation whose driver stays silent.
+
+    Its task has restarted the driver in vain, so the generation cannot be taken back at once. A rollback resumes it.
+    """
     end, life = linger_end(ledger, generation, rules), ledger.last_life(generation)
     if life is None or not _is_kept(ledger, generation, rules):
         return end
@@ -40,7 +42,7 @@ def _retires_at(ledger: Ledger, generation: int, rules: Rules, seen: SignOfLife)
 
 
 def may_retire(ledger: Ledger, status_row: StatusRow, generation: int) -> bool:
-    """Nobody wants it: it was replaced, and no open request asks for it back."""
+    """Whether a generation was replaced, and no open request asks for it back."""
     asked = ledger.request_of(generation)
     return (
         ledger.is_lingering(generation)
@@ -52,9 +54,9 @@ def may_retire(ledger: Ledger, status_row: StatusRow, generation: int) -> bool:
 def should_retire(
     ledger: Ledger, status_row: StatusRow, generation: int, now: datetime, rules: Rules, seen: SignOfLife
 ) -> bool:
-    """Its time is over and its successor was seen at work since: retiring is the point of no return.
+    """Whether its time is over and its successor has reported since: retiring is the point of no return.
 
-    A snapshot has nobody who works, and nobody who could die.
+    A successor that is a snapshot has no driver that could report, or die.
     """
     end = _retires_at(ledger, generation, rules, seen)
     if end is None or now < end or not may_retire(ledger, status_row, generation):
@@ -68,7 +70,7 @@ def should_retire(
 
 
 def silent_lingerers(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rules, seen: SignOfLife) -> list[int]:
-    """Lingering generations whose driver should have retired by itself and is not heard of; a snapshot has none."""
+    """Lingering generations whose driver should have retired by itself but is silent, and snapshots: they have none."""
     found = []
     for entry in ledger.lingering:
         generation = entry.generation
@@ -91,8 +93,8 @@ def should_undo(
 ) -> bool:
     """Whether a lingering generation takes the flip back: its successor was silent for the whole probation time.
 
-    A kept generation watches no longer than it would linger: once its successor has worked for that time it has proven
-    itself, and what happens to it later is no reason to undo what was asked for.
+    A kept generation does so only for as long as it would linger. A successor that has worked for that time has proven
+    itself, and a later failure is no reason to undo what was asked for.
     """
     if status_row.generation is None or ledger.open_requests or generation != previous_generation(ledger, status_row):
         return False
@@ -109,7 +111,7 @@ def should_undo(
 
 
 def is_on_probation(ledger: Ledger, now: datetime, rules: Rules) -> bool:
-    """Whether a lingering generation waits for signs of life of the active one; a kept one does so only at first."""
+    """Whether a lingering generation waits for reports of the active one. A kept one does so only at first."""
     return any(not rules.is_keeping or now < entry.at + rules.probation for entry in ledger.lingering)
 
 
@@ -128,7 +130,7 @@ def explain_refusal(ledger: Ledger, status_row: StatusRow, generation: int) -> s
 
 
 def is_abandoned(ledger: Ledger, generation: int) -> bool:
-    """A generation that ended before it was active, or a resume that failed, and that is not closed yet."""
+    """Whether a generation, or its resume, failed or was superseded before its flip, and is not closed yet."""
     asked, last = ledger.command_of(generation), ledger.last_life(generation)
     if asked is None or ledger.is_open(asked):
         return False
@@ -158,7 +160,7 @@ def may_remove(ledger: Ledger, status_row: StatusRow, generation: int, now: date
 
 
 def must_stop(ledger: Ledger, started_for: Request) -> bool:
-    """Whether a driver has nothing to do any more; also when its generation ended and was asked for again since."""
+    """Whether a driver has nothing left to do. A generation that ended and is asked for again gets a new one."""
     generation = started_for.generation
     ends = [e.at for e in ledger.entries if e.event is Event.RETIRED and e.generation == generation]
     return is_over(ledger, generation) or any(end > started_for.at for end in ends)
