@@ -27,7 +27,7 @@ from switchyard.swap.generations import keep_draft, load_spec, require_access
 from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Request, StatusRow
 from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.swap.reconcile import clean_up
-from switchyard.swap.transitions import Command, SwapHistory
+from switchyard.swap.transitions import OpenCommand, SwapHistory
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.tables.stable_names import newest_rows
@@ -86,7 +86,7 @@ class BackfillHandler(CommandHandler):
         """Take an order: it is rejected if it cannot be done, else accepted with its generation."""
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_order, fields))
 
-    def _decide_order(self, fields: Mapping[str, Any], command: Command) -> tuple[Entry, None]:
+    def _decide_order(self, fields: Mapping[str, Any], command: OpenCommand) -> tuple[Entry, None]:
         wish = parse_wish(fields)
         target = wish.target(command.status_row, self.settings.policy.defaults)
         check_target(target, self.settings.policy, self.reader.list_topics())
@@ -103,7 +103,7 @@ class BackfillHandler(CommandHandler):
         self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_publication, generation))
 
-    def _decide_publication(self, generation: int, command: Command) -> tuple[Entry, None]:
+    def _decide_publication(self, generation: int, command: OpenCommand) -> tuple[Entry, None]:
         ledger = command.ledger
         snapshot = ledger.snapshots.get(generation)
         if snapshot is None:

@@ -51,7 +51,7 @@ from switchyard.swap.planning import (
     make_plan,
 )
 from switchyard.swap.reconcile import Run, fail_pending, run_of
-from switchyard.swap.transitions import Command
+from switchyard.swap.transitions import OpenCommand
 from switchyard.tables.logs import Level, tell
 from switchyard.wording import shorten
 
@@ -121,7 +121,7 @@ class CommandHandler:
         ledger, status_row = self.history.ledger(), self.history.status_row()
         if status_row.generation is not None or ledger.open_requests:
             return None
-        command = Command(next_swap_id(ledger, BOOT_ID), "switchyard", ledger, status_row)
+        command = OpenCommand(next_swap_id(ledger, BOOT_ID), "switchyard", ledger, status_row)
         try:
             entry, _ = self._decide_message(Message(), command)
         except InputError as error:
@@ -164,12 +164,12 @@ class CommandHandler:
         return True
 
     def _settle_or_accept(
-        self, swap_id: str, requested_by: str, decide: Callable[[Command], tuple[Entry, Plan | None]]
+        self, swap_id: str, requested_by: str, decide: Callable[[OpenCommand], tuple[Entry, Plan | None]]
     ) -> Answer:
         taken = transitions.take_command(self.history, swap_id, requested_by, decide)
         return self._known(swap_id) if taken is None else self._answer(*taken)
 
-    def _decide_message(self, message: Message, command: Command) -> tuple[Entry, Plan | None]:
+    def _decide_message(self, message: Message, command: OpenCommand) -> tuple[Entry, Plan | None]:
         """What a message leads to: an outcome, or a request."""
         decision, row = self._decide(message, command), command.status_row
         target = decision.target
@@ -187,7 +187,7 @@ class CommandHandler:
         changes, given = "; ".join(decision.changes), decision.deadline_seconds
         return self._ask_for(command, generation, target, decision.start, changes, records, given), None
 
-    def _prepare(self, decision: Decision, command: Command) -> tuple[int, int]:
+    def _prepare(self, decision: Decision, command: OpenCommand) -> tuple[int, int]:
         """The generation, and how much it has to read.
 
         Where a new one starts is kept before the request is written: after a crash in between it starts there too.
@@ -201,7 +201,7 @@ class CommandHandler:
         ends = find_ends(self.reader, decision.target)
         return resumed.generation, count_unread(self.settings.layout, resumed, ends)
 
-    def _decide_rollback(self, command: Command) -> tuple[Entry, None]:
+    def _decide_rollback(self, command: OpenCommand) -> tuple[Entry, None]:
         ledger, active = command.ledger, command.status_row.generation
         generation, target = self._find_previous(ledger, command.status_row)
         if ledger.pending is not None and ledger.pending.generation == generation:
@@ -234,7 +234,7 @@ class CommandHandler:
             return 0
         return count_unread(self.settings.layout, require_spec(self.settings.layout, generation), ends)
 
-    def _decide(self, message: Message, command: Command) -> Decision:
+    def _decide(self, message: Message, command: OpenCommand) -> Decision:
         ledger, status_row = command.ledger, command.status_row
         try:
             return control.decide(
@@ -253,7 +253,7 @@ class CommandHandler:
 
     def _ask_for(
         self,
-        command: Command,
+        command: OpenCommand,
         generation: int,
         target: Target,
         start: str,

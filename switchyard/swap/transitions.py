@@ -53,8 +53,8 @@ Extra = TypeVar("Extra")
 
 
 @dataclass(frozen=True)
-class Command:
-    """A command to decide on: its id, its sender, and the history and the status row as they were just read."""
+class OpenCommand:
+    """A command that is not decided yet: its id, its sender, and the history and the status row as just read."""
 
     swapId: str
     requestedBy: str
@@ -103,14 +103,14 @@ class SwapHistory(Protocol):
 
 
 def take_command(
-    history: SwapHistory, swap_id: str, requested_by: str, decide: Callable[[Command], tuple[Entry, Extra]]
+    history: SwapHistory, swap_id: str, requested_by: str, decide: Callable[[OpenCommand], tuple[Entry, Extra]]
 ) -> tuple[Entry, Extra | None] | None:
     """Write what a command leads to, its outcome or its request, once; return None if its id is known already.
 
     `decide` returns the entry, with whatever else its caller wants to know; an InputError is a rejection.
     """
     while True:
-        command = Command(swap_id, requested_by, history.ledger(), history.status_row())
+        command = OpenCommand(swap_id, requested_by, history.ledger(), history.status_row())
         if command.ledger.is_known(swap_id):
             return None
         extra: Extra | None = None
@@ -134,10 +134,10 @@ def ask_once(
 ) -> Request:
     """Ask for a generation, by default the next one; return the request, also one that was there already."""
 
-    def decide(command: Command) -> tuple[Entry, None]:
+    def ask(command: OpenCommand) -> tuple[Entry, None]:
         return command.ask_for(generation or command.ledger.next_generation, target, start, detail, deadline), None
 
-    take_command(history, swap_id, requested_by, decide)
+    take_command(history, swap_id, requested_by, ask)
     request = history.ledger().find(swap_id)
     if request is None:
         raise ValueError(f"{swap_id} is known, but not as a request")
@@ -294,7 +294,7 @@ def undo_flip(
         swap_id = next_swap_id(ledger, f"{UNDO_PREFIX}{ledger.flips[-1].swapId}")
         silent = f"generation {status_row.generation} was not heard of for {rules.probation.total_seconds():g} s"
         detail, deadline = f"{silent}; generation {generation} takes over again", now + rules.ready_deadline
-        command = Command(swap_id, "probation", ledger, status_row)
+        command = OpenCommand(swap_id, "probation", ledger, status_row)
         asked = command.ask_for(generation, own.target, "resume", detail, deadline)
         if history.commit_next(ledger, [asked]):
             return history.ledger().find(swap_id)

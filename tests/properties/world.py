@@ -28,7 +28,7 @@ from switchyard.swap.history import (
     StatusRow,
     first_swap_id,
 )
-from switchyard.swap.transitions import Command
+from switchyard.swap.transitions import OpenCommand
 from tests.properties.memory_history import Crash, EarlyReader, MemoryHistory, Point, RowChange
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class World:
     def handle(self, swap_id: str, fields: Fields) -> None:
         message = control.parse_message(json.dumps(fields).encode())
 
-        def decide(command: Command) -> Entry:
+        def decide(command: OpenCommand) -> Entry:
             ledger, status_row = command.ledger, command.status_row
             decision = control.decide(
                 message,
@@ -186,7 +186,7 @@ class World:
         return swap_id
 
     def roll_back(self, swap_id: str) -> None:
-        def decide(command: Command) -> Entry:
+        def decide(command: OpenCommand) -> Entry:
             ledger, status_row = command.ledger, command.status_row
             generation = flip_rules.previous_generation(ledger, status_row)
             if generation is None:
@@ -214,7 +214,7 @@ class World:
             self.publish_one(swap_id, pick(snapshots, number))
 
     def publish_one(self, swap_id: str, snapshot: int) -> None:
-        def decide(command: Command) -> Entry:
+        def decide(command: OpenCommand) -> Entry:
             if not command.ledger.is_finished(snapshot):
                 raise InputError("it is not finished")
             return self.ask_for(command, snapshot, POLICY.defaults, "resume")
@@ -222,12 +222,12 @@ class World:
         self.take(swap_id, decide)
 
     def ask_for(
-        self, command: Command, generation: int, target: Target, start: str, within: timedelta | None = None
+        self, command: OpenCommand, generation: int, target: Target, start: str, within: timedelta | None = None
     ) -> Entry:
         deadline = self.now + (within or self.rules.ready_deadline)
         return command.ask_for(generation, target, start, deadline=deadline)
 
-    def take(self, swap_id: str, decide: Callable[[Command], Entry]) -> Entry | None:
+    def take(self, swap_id: str, decide: Callable[[OpenCommand], Entry]) -> Entry | None:
         taken = transitions.take_command(self.history, swap_id, "test", lambda command: (decide(command), None))
         return taken[0] if taken else None
 

@@ -125,7 +125,7 @@ def test_no_decision_is_no_commit(layout: Layout) -> None:
 
 
 def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
-    def refuse(command: transitions.Command) -> tuple[Entry, None]:
+    def refuse(command: transitions.OpenCommand) -> tuple[Entry, None]:
         raise ValueError("no")
 
     history = HistoryStore(layout)
@@ -150,7 +150,7 @@ def test_a_decision_is_asked_again_when_another_one_was_faster(layout: Layout) -
     history, other = HistoryStore(layout), HistoryStore(layout)
     asked: list[int] = []
 
-    def decide(command: transitions.Command) -> tuple[Entry, None]:
+    def decide(command: transitions.OpenCommand) -> tuple[Entry, None]:
         asked.append(len(command.ledger.entries))
         if len(asked) == 1:
             write(other, Entry("other", Event.REJECTED))
