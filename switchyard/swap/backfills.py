@@ -98,9 +98,8 @@ class BackfillHandler(CommandHandler):
 
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
         """Ask for a finished snapshot: from here on it is a swap like any other."""
-        if self.history.ledger().is_known(swap_id):
-            return self._known(swap_id)
-        self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
+        if not self.history.ledger().is_known(swap_id):
+            self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_publication, generation))
 
     def _decide_publication(self, generation: int, command: OpenCommand) -> tuple[Entry, None]:

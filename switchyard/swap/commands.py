@@ -95,7 +95,7 @@ class CommandHandler:
         except InputError as error:
             rejected = str(error)
             return self._settle_or_accept(
-                swap_id, requested_by, lambda command: (command.settle(Event.REJECTED, rejected), None)
+                swap_id, requested_by, lambda own: (own.settle(Event.REJECTED, rejected), None)
             )
         return self.take(message, swap_id, requested_by)
 
@@ -106,11 +106,10 @@ class CommandHandler:
             raise InputError(f"the id {given} is that of another message; choose one of your own")
 
     def take(self, message: Message, swap_id: str, requested_by: str) -> Answer:
-        if self.history.ledger().is_known(swap_id):
-            return self._known(swap_id)
-        self._tell(f"received from {requested_by}: {_describe(message)}", swap_id)
-        for warning in message.warnings:
-            self._tell(warning, swap_id, "WARNING")
+        if not self.history.ledger().is_known(swap_id):
+            self._tell(f"received from {requested_by}: {_describe(message)}", swap_id)
+            for warning in message.warnings:
+                self._tell(warning, swap_id, "WARNING")
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message))
 
     def boot(self) -> Answer | None:
@@ -134,9 +133,8 @@ class CommandHandler:
 
     def roll_back(self, swap_id: str, requested_by: str) -> Answer:
         """Ask for the previous generation: at once if it still lingers, else by resuming its checkpoint."""
-        if self.history.ledger().is_known(swap_id):
-            return self._known(swap_id)
-        self._tell(f"received from {requested_by}: back to the previous generation", swap_id)
+        if not self.history.ledger().is_known(swap_id):
+            self._tell(f"received from {requested_by}: back to the previous generation", swap_id)
         return self._settle_or_accept(swap_id, requested_by, self._decide_rollback)
 
     def next_run(self) -> Run | None:

@@ -279,16 +279,8 @@ def is_snapshot_id(swap_id: str) -> bool:
 def _request(number: int, entry: Entry) -> Request:
     if entry.generation is None or entry.target is None:
         raise ValueError(f"the request {entry.swapId} names no generation")
-    return Request(
-        number,
-        entry.swapId,
-        entry.generation,
-        entry.target,
-        entry.start or "latest",
-        entry.requestedBy,
-        entry.at,
-        entry.deadline,
-    )
+    start, by = entry.start or "latest", entry.requestedBy
+    return Request(number, entry.swapId, entry.generation, entry.target, start, by, entry.at, entry.deadline)
 
 
 def first_swap_id(swap_id: str) -> str:

@@ -148,8 +148,7 @@ def note(history: SwapHistory, entry: Entry) -> bool:
     """Write an event once. Return False if it is recorded already, or, for an outcome, if the swap has any outcome."""
     while True:
         ledger = history.ledger()
-        is_outcome = entry.event in SETTLING
-        if entry.swapId in ledger.outcomes if is_outcome else ledger.has(entry.swapId, entry.event):
+        if ledger.has(entry.swapId, entry.event) or (entry.event in SETTLING and entry.swapId in ledger.outcomes):
             return False
         if history.commit_next(ledger, [entry]):
             return True
@@ -286,15 +285,12 @@ def undo_flip(
     """Ask for the flip back, for a lingering generation whose successor has not been heard of for too long."""
     while True:
         ledger, status_row = history.ledger(), history.status_row()
-        own = ledger.request_of(generation)
-        if own is None or not retirement_rules.should_undo(
-            ledger, status_row, generation, now, watched_since, rules, seen
-        ):
+        if not retirement_rules.should_undo(ledger, status_row, generation, now, watched_since, rules, seen):
             return None
         swap_id = next_swap_id(ledger, f"{UNDO_PREFIX}{ledger.flips[-1].swapId}")
         silent = f"generation {status_row.generation} was not heard of for {rules.probation.total_seconds():g} s"
         detail, deadline = f"{silent}; generation {generation} takes over again", now + rules.ready_deadline
         command = OpenCommand(swap_id, "probation", ledger, status_row)
-        asked = command.ask_for(generation, own.target, "resume", detail, deadline)
+        asked = command.ask_for(generation, ledger.life_request(generation).target, "resume", detail, deadline)
         if history.commit_next(ledger, [asked]):
             return history.ledger().find(swap_id)
