@@ -8,47 +8,37 @@ import sys
 import tempfile
 from collections import deque
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
-from switchyard.cli.options import Json, parse_count, parse_rate, read_settings
+from switchyard.cli.options import Json, number, parse_count, parse_rate, read_settings
 from switchyard.cli.output import Row, choose_tell, paint, print_json, progress, show, tell_on_stderr
 from switchyard.errors import InputError, SwitchyardError
 
-if TYPE_CHECKING:
-    from switchyard.settings import Settings
-
-
-def parse_records(text: str) -> int:
-    return parse_count(text, most=1_000_000_000)
-
-
+parse_records = partial(parse_count, most=1_000_000_000)
 Detach = Annotated[bool, Option("--detach", help="Return when all is ready instead of staying.")]
-WITH_DEMO = "Start the demo, which writes into the users and accounts topics. Default: only with the embedded broker."
+WITH_DEMO = "Start the demo producer, which writes into both topics. Default: only with the embedded broker."
+    "Start the demo producer, which writes into the users and accounts topics. Default: with the embedded broker."
+)
 Demo = Annotated[bool | None, Option("--demo/--no-demo", help=WITH_DEMO)]
-Rate = Annotated[
-    float | None, Option(parser=parse_rate, metavar="R", help="Records a second of both topics. Default: 20.")
-]
-Seconds = Annotated[float | None, Option(parser=parse_rate, metavar="S", help="Default: until Ctrl-C.")]
-Records = Annotated[
-    int | None, Option(parser=parse_records, metavar="N", help="Send so many as fast as possible, then end.")
-]
+Rate = Annotated[float | None, number("Records a second, both topics together. Default: 20.", parse_rate, "R")]
+Seconds = Annotated[float | None, number("For how long. Default: until Ctrl-C.", parse_rate, "S")]
+Records = Annotated[int | None, number("Send so many as fast as the broker takes them, then end.", parse_records)]
 Users = Annotated[str | None, Option(help="Default: the setting users_topic.")]
 Accounts = Annotated[str | None, Option(help="Default: the setting accounts_topic.")]
-Generation = Annotated[
-    int | None, Option(parser=parse_count, metavar="N", help="Which generation. Default: the active one.")
-]
+Generation = Annotated[int | None, number("Which generation. Default: the active one.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Only say what would be done; change nothing.")]
-Hours = Annotated[float | None, Option(parser=parse_rate, metavar="H", help="Default: vacuum_retention_hours.")]
+Hours = Annotated[float | None, number("Default: the setting vacuum_retention_hours.", parse_rate, "H")]
 UserId = Annotated[str, Option(help="The userId; - reads it from the standard input.", show_default=False)]
 # Spark writes more ERRORs into the same file.
 _OUR_ERROR = re.compile(r" ERROR switchyard\.\w+ (.+)")
 
 
 def up(detach: Detach = False, demo: Demo = None, as_json: Json = False) -> None:
-    """Start the broker, Airflow and the demo.
+    """Start the broker, Airflow and the demo producer.
 
     With a broker of your own, start only Airflow.
     """
@@ -126,7 +116,7 @@ def audit(generation: Generation = None, as_json: Json = False) -> int:
     tell_on_stderr("auditing with Spark; this takes half a minute or more")
     wanted = ["--generation", str(generation)] if generation else []
     with progress("auditing", as_json):
-        code, result = _run_job(read_settings(), "audit_generation.py", wanted, "audit")
+        code, result = _run_job("audit_generation.py", wanted, "audit")
     show(result, as_json)
     return code
 
@@ -141,19 +131,20 @@ def maintain(dry_run: DryRun = False, retention_hours: Hours = None, as_json: Js
     for step in ORDER:
         tell_on_stderr(f"{step} ...")
         with progress(step, as_json):
-            results[step] = _compact(settings, dry_run) if step == COMPACT else STEPS[step](settings, asked)
+            if step == COMPACT:
+                job = ["--dry-run", str(dry_run).lower()]
+                results[step] = _run_job("maintain_tables.py", job, "compaction")[1]
+            else:
+                results[step] = STEPS[step](settings, asked)
     summary = report(settings, results, dry_run)
     show(summary, as_json, describe(summary, dry_run))
 
 
-def _compact(settings: Settings, dry_run: bool) -> Row:
-    return _run_job(settings, "maintain_tables.py", ["--dry-run", str(dry_run).lower()], "compaction")[1]
-
-
-def _run_job(settings: Settings, job: str, arguments: list[str], name: str) -> tuple[int, Row]:
-    """Returns the exit code and the result of a Spark job, whose output goes to a log."""
+def _run_job(job: str, arguments: list[str], name: str) -> tuple[int, Row]:
+    """Return the exit code and the result of a Spark job, whose output goes to a log."""
     from switchyard.drivers.jobs import run_job
 
+    settings = read_settings()
     log = settings.workspace.process_logs / f"{name}.log"
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "result.json"

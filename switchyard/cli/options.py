@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import BadParameter, Option
 
@@ -35,3 +36,7 @@ def parse_rate(text: str, most: int = 1_000_000) -> float:
     if not 0 < number <= most:
         raise BadParameter(f"{text!r} is not a number above 0 and up to {most}")
     return number
+
+
+def number(help: str, parser: Callable[[str], float] = parse_count, metavar: str = "N") -> Any:
+    return Option(parser=parser, metavar=metavar, help=help)

@@ -21,7 +21,7 @@ _WIDER_THAN_ANY_ROW = 1_000_000
 
 
 def show(document: Any, as_json: bool, text: str | None = None) -> None:
-    """Prints the document as JSON; for people the text or, without one, a line for each name and value."""
+    """Print the document as JSON; for people the text or, without one, a line for each name and value."""
     if as_json:
         print_json(document)
     elif text is None:
@@ -50,7 +50,7 @@ def paint(word: str) -> str:
 
 @contextmanager
 def progress(text: str, as_json: bool) -> Iterator[None]:
-    """Shows on a terminal that work goes on, and for how long, below the lines that are printed meanwhile."""
+    """Show on a terminal that work goes on, and for how long, below the lines that are printed meanwhile."""
     if as_json or not sys.stdout.isatty():
         yield
         return

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from switchyard.cli.options import Json, parse_count, read_settings
+from switchyard.cli.options import Json, number, read_settings
 from switchyard.cli.output import Row, format_log, paint, print_json, print_rows, show, tell, tell_on_stderr
 from switchyard.errors import InputError
 
-Limit = Annotated[int, Option(parser=parse_count, metavar="N", help="How many rows.")]
+Limit = Annotated[int, number("How many rows.")]
 Follow = Annotated[bool, Option("--follow", help="Go on with new rows until Ctrl-C.")]
 Name = Annotated[str, Argument(metavar="NAME", help="users_ui, accounts_ui, final_ui, rejects_ui, control_raw, ...")]
 Filter = Annotated[list[str] | None, Option("--filter", metavar="C:OP:V", help="column:operator:value, repeatable.")]
@@ -102,7 +102,7 @@ def tail(
 
 
 def _read_page(name: str, asked: Row) -> list[Row]:
-    """What the page shows for the same filters and sort, in its order."""
+    """Read what the page shows for the same filters and sort, in its order."""
     from switchyard.tables.live import LiveTables
     from switchyard.tables.queries import parse_query
     from switchyard.tables.reader import Reader

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from switchyard.cli.options import Json, parse_count, parse_rate, read_settings
+from switchyard.cli.options import Json, number, parse_count, parse_rate, read_settings
 from switchyard.cli.output import Row, Tell, choose_tell, progress, show, tell_on_stderr
 from switchyard.errors import InputError
 
@@ -23,16 +23,14 @@ Topic = Annotated[str | None, Option(help="Default: the one that is read now.")]
 Join = Annotated[str | None, Option(help="left, inner, natural or asof. Default: the one that is used now.")]
 Start = Annotated[str | None, Option(help="latest (default), earliest, resume or an ISO timestamp.")]
 WITHIN = "The swap fails if it has not flipped after so many seconds. Default: what its records need."
-Deadline = Annotated[float | None, Option(parser=parse_deadline, metavar="N", help=WITHIN)]
+Deadline = Annotated[float | None, number(WITHIN, parse_deadline)]
 Id = Annotated[str | None, Option(help="Idempotency key: the same id again is the same command.")]
 Wait = Annotated[bool, Option("--wait", help="Follow it to its outcome; exit 3 if it failed, 4 if superseded.")]
 Replaced = Annotated[int, Argument(parser=parse_count, metavar="N", help="Its number, as `status` shows it.")]
 First = Annotated[str | None, Option("--from", help="earliest (default), an ISO timestamp, or offsets as JSON.")]
 End = Annotated[str | None, Option("--to", help="latest (default: now), an ISO timestamp, or offsets as JSON.")]
 Publish = Annotated[bool, Option("--publish", help="Make the finished snapshot the active generation.")]
-Snapshot = Annotated[
-    int | None, Option(parser=parse_count, metavar="N", help="Publish this finished snapshot; build nothing.")
-]
+Snapshot = Annotated[int | None, number("Publish this finished snapshot; build nothing.")]
 # Every other outcome is a success.
 EXIT_CODES = {"REJECTED": 2, "FAILED": 3, "SUPERSEDED": 4}
 
@@ -122,7 +120,7 @@ def backfill(
 
 
 def _conclude(swap_id: str, wait: bool, as_json: bool, follow: Callable[[Tell], Row]) -> int:
-    """Says what was sent or, with --wait, follows it to its outcome."""
+    """Say what was sent or, with --wait, follow it to its outcome."""
     if not wait:
         text = f"sent as {swap_id}; `switchyard history` and `switchyard logs` tell what becomes of it"
         show({"swapId": swap_id}, as_json, text)

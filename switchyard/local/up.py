@@ -42,12 +42,7 @@ STOP_SECONDS = 120.0
 Tell = Callable[[str], None]
 
 
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def up(settings: Settings, detach: bool, demo: bool | None = None, tell: Tell = say) -> None:
+def up(settings: Settings, detach: bool, demo: bool | None, tell: Tell) -> None:
     """Return when all is ready (`detach`), else when all has been stopped again. Raise when it could not start."""
     check_machine(settings)
     process = start_supervisor(settings, wants_demo(settings, demo))
@@ -169,7 +164,7 @@ def find_command() -> str:
     return os.path.relpath(ours)
 
 
-def down(settings: Settings, tell: Tell = say) -> None:
+def down(settings: Settings, tell: Tell) -> None:
     """Stop everything in order and leave no process. Does nothing when nothing runs."""
     workspace = settings.workspace
     last = read_state(workspace)
