@@ -21,8 +21,6 @@ from switchyard.errors import InputError, SwitchyardError
 parse_records = partial(parse_count, most=1_000_000_000)
 Detach = Annotated[bool, Option("--detach", help="Return when all is ready instead of staying.")]
 WITH_DEMO = "Start the demo producer, which writes into both topics. Default: only with the embedded broker."
-    "Start the demo producer, which writes into the users and accounts topics. Default: with the embedded broker."
-)
 Demo = Annotated[bool | None, Option("--demo/--no-demo", help=WITH_DEMO)]
 Rate = Annotated[float | None, number("Records a second, both topics together. Default: 20.", parse_rate, "R")]
 Seconds = Annotated[float | None, number("For how long. Default: until Ctrl-C.", parse_rate, "S")]
