@@ -46,7 +46,7 @@ ROWS_SHARE = 4
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     compared: int
     """Joined rows"""
     missing: int
@@ -128,7 +128,7 @@ def examine(
     kafka: Mapping[str, str] | None,
     limit: int,
     known: TopicRows | None = None,
-) -> Verdict:
+) -> GateVerdict:
     """Compares about `limit` records and no more than `limit` joined rows, unless one event alone makes more.
 
     Without `kafka` the events are taken from the generation's own tables. `known` was read before, by `read_again`.
@@ -137,9 +137,9 @@ def examine(
     end = from_json(progress.endOffsets) if progress else {}
     records = max(0, count_records(spec.startOffsets, end))
     if not limit:
-        return Verdict(0, 0, 0, records, is_off=True)
+        return GateVerdict(0, 0, 0, records, is_off=True)
     if progress is None or not records:
-        return Verdict(0, 0, 0, 0)
+        return GateVerdict(0, 0, 0, 0)
     rows = store.count_rows(layout, "joined", progress.joinedVersion, spec.generation)
     gate = _Gate(spark, layout, spec, progress, limit, end, records, rows)
     verdict = _compare(gate, kafka, known)
@@ -156,7 +156,7 @@ def _count_miscounted(layout: Layout, progress: Progress) -> int:
     return abs(read.inputRows - read.tombstones - sum(stored))
 
 
-def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | None) -> Verdict:
+def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | None) -> GateVerdict:
     spark, spec, end, limit = gate.spark, gate.spec, gate.end, gate.limit
     with _interpreted(spark):
         if kafka is None:
@@ -174,7 +174,7 @@ def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | No
             known.release()
 
 
-def _examine_long(gate: _Gate, known: TopicRows) -> Verdict:
+def _examine_long(gate: _Gate, known: TopicRows) -> GateVerdict:
     """Compares some windows of the topics with what is stored, and beside that the join of what is stored.
 
     All of it is small, and what takes time is that Spark plans it: so it is done side by side.
@@ -229,7 +229,7 @@ class _Gate:
         _, missing, extra, _ = compare_rows(known.events[side], stored, names, PLACE)
         return max(missing, extra)
 
-    def compare(self, leading: DataFrame, others: DataFrame) -> Verdict:
+    def compare(self, leading: DataFrame, others: DataFrame) -> GateVerdict:
         """`leading` are the events within the windows or more, `others` all events of the other side."""
         if self.is_short and self.rows <= self.limit:
             return self._judge(leading, others, self._joined(), None)
@@ -244,11 +244,11 @@ class _Gate:
         joined = self._joined().join(places.withColumnsRenamed(self.side.position), self.side.place, "leftsemi")
         return self._judge(leading, _keep_keys_of(leading, others), joined, len(chosen))
 
-    def _judge(self, leading: DataFrame, others: DataFrame, joined: DataFrame, events: int | None) -> Verdict:
+    def _judge(self, leading: DataFrame, others: DataFrame, joined: DataFrame, events: int | None) -> GateVerdict:
         users, accounts = (leading, others) if self.side == LEFT else (others, leading)
         expected = JOINS[self.spec.joinType](users, accounts, self.spec.stateRetention)
         compared, missing, extra, _ = compare_rows(expected, joined)
-        return Verdict(compared, missing, extra, self.records, events)
+        return GateVerdict(compared, missing, extra, self.records, events)
 
     def _weigh(self, leading: DataFrame, others: DataFrame) -> pa.Table:
         """How many rows the join makes of each event, at most: three numbers for each event of the windows."""

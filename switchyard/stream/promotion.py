@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import Offsets, has_reached
 from switchyard.stream.attempt import Attempt
-from switchyard.stream.gate import TopicRows, Verdict, examine, find_end_to_read, read_again
+from switchyard.stream.gate import GateVerdict, TopicRows, examine, find_end_to_read, read_again
 from switchyard.stream.running_query import RunningQuery
 from switchyard.swap import transitions
 from switchyard.swap.history import Event, Request
@@ -28,7 +28,7 @@ class Promotion:
         # The gate may take long on a busy machine; meanwhile the main thread shows that the driver lives.
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="gate")
         self._topic_rows: Future[TopicRows] | None = None
-        self._verdict: Future[Verdict] | None = None
+        self._verdict: Future[GateVerdict] | None = None
         self._compared_for = ""
         """The swap id that the comparison was started for"""
 
@@ -96,7 +96,7 @@ class Promotion:
             raise SwitchyardError(f"the data gate is shut: {verdict.describe()}")
         return verdict.describe() if self._compared_for == request.swapId else self._prove(request)
 
-    def _examine(self, is_resumed: bool) -> Verdict:
+    def _examine(self, is_resumed: bool) -> GateVerdict:
         """Hold the next batch back meanwhile: nobody reads this generation yet, and both are done sooner."""
         kafka = None if is_resumed else self._running.kafka
         limit = self._attempt.settings.gate_records

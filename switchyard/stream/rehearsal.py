@@ -35,7 +35,7 @@ from switchyard.policies import Target
 from switchyard.records import LEFT, RIGHT, Side
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.stream.gate import Verdict, examine
+from switchyard.stream.gate import GateVerdict, examine
 from switchyard.stream.query import batch_rows, generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.swap.log_messages import open_history
@@ -154,7 +154,7 @@ def _examine(
     spec: GenerationSpec,
     kafka: Mapping[str, str] | None,
     touch_pulse: Callable[[], None],
-) -> Verdict:
+) -> GateVerdict:
     """Run the data gate in a thread, as a generation's driver does: it may take long."""
     with ThreadPoolExecutor(1, thread_name_prefix="gate") as pool:
         examining = pool.submit(examine, spark, layout, spec, kafka, GATE_RECORDS)

@@ -18,7 +18,7 @@ from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.stream.audit import compare_rows
-from switchyard.stream.gate import Verdict, examine, read_again
+from switchyard.stream.gate import GateVerdict, examine, read_again
 from switchyard.tables import store
 from switchyard.tables.forgotten import read_marks
 from switchyard.tables.joined_changes import ROW_SCHEMA
@@ -91,14 +91,14 @@ def test_rows_are_compared_as_multisets(
 
 
 def test_the_verdict_in_words() -> None:
-    assert Verdict(0, 0, 0, 0).describe() == "no records yet to compare"
-    assert Verdict(0, 0, 0, 9, is_off=True).describe() == "the data gate is turned off"
-    assert Verdict(3, 0, 0, 9).describe() == "3 joined rows of 9 records equal the batch join"
-    said = Verdict(3, 1, 2, 9).describe()
+    assert GateVerdict(0, 0, 0, 0).describe() == "no records yet to compare"
+    assert GateVerdict(0, 0, 0, 9, is_off=True).describe() == "the data gate is turned off"
+    assert GateVerdict(3, 0, 0, 9).describe() == "3 joined rows of 9 records equal the batch join"
+    said = GateVerdict(3, 1, 2, 9).describe()
     assert said == "of 3 joined rows of 9 records, 2 are not in the batch join and 1 of its rows are missing"
-    some = Verdict(3, 0, 0, 9, events=2)
+    some = GateVerdict(3, 0, 0, 9, events=2)
     assert some.describe() == "3 joined rows of 2 events, a sample of 9 records, equal the batch join"
-    wrong = Verdict(3, 0, 0, 9, events=2, wrong_records=4)
+    wrong = GateVerdict(3, 0, 0, 9, events=2, wrong_records=4)
     assert not wrong.is_clean
     assert wrong.describe().endswith("are missing; 4 records are not stored as the topics have them")
 
@@ -127,7 +127,7 @@ def stream(build: Callable[[str], Stream], layout: Layout, request: pytest.Fixtu
     return replace(built, settings=Settings(root=layout.root))
 
 
-def look(stream: Stream, limit: int, is_resumed: bool = False) -> Verdict:
+def look(stream: Stream, limit: int, is_resumed: bool = False) -> GateVerdict:
     kafka = None if is_resumed else stream.topics.kafka
     return examine(stream.spark, stream.settings.layout, stream.spec, kafka, limit)
 
@@ -135,8 +135,8 @@ def look(stream: Stream, limit: int, is_resumed: bool = False) -> Verdict:
 @pytest.mark.parametrize("stream", JOIN_TYPES, indirect=True)
 def test_a_right_generation_passes_whole_and_in_part(stream: Stream) -> None:
     rows = store.read_arrow(stream.settings.layout, "joined").num_rows
-    assert look(stream, 10**6) == Verdict(rows, 0, 0, RECORDS)
-    assert look(stream, 10**6, is_resumed=True) == Verdict(rows, 0, 0, RECORDS)
+    assert look(stream, 10**6) == GateVerdict(rows, 0, 0, RECORDS)
+    assert look(stream, 10**6, is_resumed=True) == GateVerdict(rows, 0, 0, RECORDS)
     for is_resumed in (False, True):
         sampled = look(stream, LIMIT, is_resumed)
         assert sampled.is_clean
@@ -161,7 +161,7 @@ def test_what_was_read_again_before_is_used_if_it_ends_at_the_same_place(stream:
 
 
 def test_turned_off_nothing_is_compared(stream: Stream) -> None:
-    assert look(stream, 0) == Verdict(0, 0, 0, RECORDS, is_off=True)
+    assert look(stream, 0) == GateVerdict(0, 0, 0, RECORDS, is_off=True)
 
 
 def lose(rows: pa.Table) -> pa.Table:

@@ -4,7 +4,7 @@ export type Column = { name: string; type: "text" | "number" | "time" };
 export type Page = { rows: Row[]; total: number; version: number; generation: number | null };
 export type Me = { name: string; mayCommand: boolean; seesAddresses: boolean };
 export type Swap = { swapId: string; events: Row[]; outcome: string | null; detail: string };
-export type Build = { swapId: string; generation: number; event: string; joinType: string };
+export type PendingSwap = { swapId: string; generation: number; event: string; joinType: string };
 export type Status = {
   healthy: boolean;
   reason: string;
@@ -20,7 +20,7 @@ export type Status = {
   heartbeatAgeSeconds?: number | null;
   lingering?: number[];
   retires?: { generation: number; at: string | null }[];
-  swapping?: Build | null;
+  swapping?: PendingSwap | null;
 };
 
 export class ApiError extends Error {
