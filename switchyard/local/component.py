@@ -62,7 +62,7 @@ class Component:
 
     def revive(self) -> str | None:
         """Restart a dead process when its pause is over; return a sentence for the log when there is news."""
-        if self.is_running() or not self._started_at:
+        if self.is_running():
             return None
         if self._restart_at is None:
             return self._plan_restart()
