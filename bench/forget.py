@@ -77,7 +77,7 @@ def measure(batches: int) -> dict[str, float]:
         ends = {topic: {0: batches * BATCH_ROWS} for topic in ("users", "accounts")}
         add_mark(layout, "user-7", ends, {}, "bench")
         began, cpu = time.monotonic(), time.process_time()
-        lost = sink.forget()
+        lost = sink.carry_out_marks()
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu
         assert lost is not None
         assert lost["joined"] > 0

@@ -1,7 +1,7 @@
 """The records that are joined, declared once: two sides with their key and fields, and what each join makes of them.
 
-Whoever needs a column of a record or of `joined`, or a rule of a join, derives it from here. Data only: no rows are
-touched here, and nothing is imported but the standard library.
+Every module that needs a column of a record or of `joined`, or a rule of a join, derives it from here. This is data
+only: it touches no rows, and imports nothing but the standard library.
 """
 
 from __future__ import annotations

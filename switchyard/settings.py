@@ -106,7 +106,7 @@ class Settings(BaseSettings):
         30, ge=1, description="Lines of the table logs, logs of tasks and of ended processes go after that."
     )
     keep_progress_days: float = Field(
-        2, ge=0.1, description="Older heartbeats go, and older batches of progress are folded into one row."
+        2, ge=0.1, description="Older heartbeats go, and older batches of progress are summed up in one row."
     )
     compact_file_megabytes: int = Field(
         16, ge=1, description="Maintenance makes files of the big tables about so large."

@@ -9,12 +9,12 @@ from typing import Any
 from switchyard.health.checks import explain_standstill
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swap.fan_out import warn_of_growth
+from switchyard.swap.fan_out import show_fan_out, warn_of_growth
 from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.retirement_rules import linger_end
-from switchyard.tables.progress import Progress, newest_progress, recent_rate, show_fan_out
+from switchyard.tables.progress import Progress, newest_progress, recent_rate
 from switchyard.tables.status import Status, read_status
 
 

@@ -1,4 +1,4 @@
-"""The oracle: recomputes a generation's join from its users and accounts at fixed versions and compares.
+"""Recompute a generation's join from its users and accounts at fixed versions, and compare it with `joined`.
 
 It also accounts for every consumed record: each is in users, accounts or rejects exactly once, or was a tombstone.
 """

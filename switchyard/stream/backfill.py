@@ -1,4 +1,4 @@
-"""Builds a snapshot: the join of a range of two topics, as a batch, into a generation of its own.
+"""Build a snapshot: the join of a range of two topics, as a batch, into a new generation.
 
 Each topic is read once; the join reads the files just written. What is written is noted beside the spec, table by
 table, so that an attempt that comes after a crash goes on where the last one ended. At the end the files are committed
@@ -148,7 +148,7 @@ class _SnapshotJob:
         check_held(self.spec.startOffsets, {topic: self.reader.bounds(topic) for topic in self.spec.startOffsets})
 
     def _tune(self, spark: SparkSession) -> SparkSession:
-        """A session of its own: what suits micro-batches of a second does not suit a day of history."""
+        """Return a separate session: settings for micro-batches of a second do not suit a day of history."""
         session = spark.newSession()
         tasks = max(self.settings.shuffle_partitions, -(-self.records // RECORDS_A_TASK))
         session.conf.set("spark.sql.shuffle.partitions", str(tasks))
@@ -163,7 +163,7 @@ class _SnapshotJob:
         for name, table in staged.items():
             self.sink.commit_files(name, BATCH_ID, self._describe(name, table.paths))
         # Kafka still has what was forgotten here. Nobody reads these rows before they are reported.
-        self.sink.forget()
+        self.sink.carry_out_marks()
         progress = self._report(staged, time.monotonic() - began)
         for side in SIDES:
             for path in staged[side.plural].rejects:

@@ -1,7 +1,6 @@
-"""Commits a micro-batch too big for the driver: executors write the Parquet files, the driver commits their names.
+"""Commit a micro-batch that is too big for the driver: executors write the Parquet files, the driver commits them.
 
-The files go through the same fenced commit as small ones, so there is one way into the Delta log and no race between
-two kinds of log writer.
+The commit is the same fenced one as of small batches, so only one kind of writer touches the Delta log.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from switchyard.tables.writer import Revision, TableWriter
 
 WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in sorted(files.HARDLY_REPEATED)}
 MOST_FILE_ROWS = 250_000
-"""To revise a row, or to forget a person, is to write its file again."""
+"""Bounded, because to revise a row or to carry out a mark is to write the whole file again."""
 TOO_MANY = "a task makes more rows than a batch may have"
 MOST_REVISED_ROWS = 50_000
 """Up to so many older rows, of FILE_BYTES at most, the driver revises itself; more are left to the executors."""
 
 
 def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int) -> Counts:
-    # On disk alone, that is in the system's page cache: of what also tries the memory first, a task holds a hundred
-    # megabytes until its end, and reading it tries the memory again.
+    # On disk alone, which mostly means in the page cache: with a storage level that tries memory first, each task holds
+    # a hundred megabytes until its end.
     few = skip_forgotten_rows(end_at(rows, most_rows), sink.marks(), sink.spec)
     kept = few.persist(StorageLevel.DISK_ONLY)
     try:
@@ -221,7 +220,7 @@ class BulkRevision:
     rule: JoinRule
 
     def make(self, table: DeltaTable, added: Sequence[AddAction]) -> Revision:
-        """Asked again when a compaction has replaced one of the files meanwhile: nothing of the last try is kept."""
+        """Work the revision out, from nothing: it is called again if compaction has replaced a file meanwhile."""
         live = files.live_files(table, self.writer.generation, self.rule.leading.place)
         candidates = [file for file in live if file.unmatched_rows or self.rule.takes_latest]
         touched = self._find_touched(candidates)

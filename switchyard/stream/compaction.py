@@ -1,8 +1,8 @@
 """Compaction of the big tables: executors write few sorted files, the driver commits them in the place of many.
 
 The files keep what the stream relies on: they are sorted by the key that it finds rows by, so that their spans hardly
-overlap; unmatched rows of `joined` are in files of their own; none is so large that revising a row is dear.
-The stream goes on meanwhile. A file that it replaces first makes the commit void, and the rest is tried in halves.
+overlap; unmatched rows of `joined` are in files of their own; none is so large that revising a row is expensive.
+The stream goes on meanwhile. If it replaces a file first, nothing is committed, and the others are tried in halves.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def specs_to_compact(layout: Layout, ledger: Ledger) -> list[GenerationSpec]:
 
 
 def sort_key(name: str, join_type: str) -> list[str]:
-    """What the stream finds rows of a table by."""
+    """The columns by which the stream finds rows of a table."""
     if name != "joined":
         return PLACE
     return JOIN_RULES[join_type].leading.place

@@ -1,10 +1,10 @@
-"""From the bytes of a Kafka record to typed columns, or to the reason why not. All inside the JVM.
+"""Decode the bytes of a Kafka record into typed columns, or into the reason why not. All of it runs inside the JVM.
 
-Nearly every value is plain: a flat object of simple strings and numbers with nothing about it that could be doubted. A
-pattern says so, and then Spark's quick parser reads the same as the strict way would.
+Nearly every value is plain: a flat object of simple strings and numbers. If a pattern recognizes it, Spark's fast
+parser (`from_json`) reads it as the strict one would. Of other values it would accept some that are not valid.
 
-The others are parsed strictly, as the first of two elements of an array: the second, an end mark, is there only if
-nothing but one JSON document stood in the value. Of a repeated field the last one counts.
+Other values are parsed strictly (`try_parse_json`), as the first of two elements of an array. The second, a fixed text,
+is found only if the value is exactly one JSON document. If a field is repeated, the last one counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from switchyard.records import Field, Side
 
-END_MARK = "\\u0001end"
+END = "\\u0001end"
 DECODE_CONF = {"spark.sql.variant.allowDuplicateKeys": "true"}
 MOST_PLAIN_BYTES = 65_536
 NUMBERS = r"^(BIGINT|DECIMAL\(.*\)|DOUBLE)$"
@@ -56,7 +56,7 @@ class _Expressions:
 def _expressions(side: Side) -> _Expressions:
     """Made once: they are hundreds of calls into the JVM, and belong to no session and no frame."""
     text = F.col("value").cast("string")
-    wrapped = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
+    wrapped = F.concat(F.lit("["), text, F.lit(f',"{END}"]'))
     is_plain = F.col("is_text") & (F.octet_length("value") <= MOST_PLAIN_BYTES) & text.rlike(plain_pattern(side))
     schema = ", ".join(f"{name} {kind}" for name, kind in side.columns.items())
     is_read = F.coalesce(F.col("plain")[side.key].isNotNull(), F.lit(False))

@@ -1,4 +1,7 @@
-"""What `forgetting` does to the rows of a batch, for frames: batches that are too big for the driver, and the gate."""
+"""Apply the marks of `forgotten` to DataFrames, as `tables/forgetting.py` does to Arrow tables.
+
+Used for batches that are too big for the driver, and for the data gate.
+"""
 
 from __future__ import annotations
 

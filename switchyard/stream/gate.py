@@ -177,7 +177,7 @@ def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | No
 def _examine_long(gate: _Gate, known: TopicRows) -> GateVerdict:
     """Compares some windows of the topics with what is stored, and beside that the join of what is stored.
 
-    All of it is small, and what takes time is that Spark plans it: so it is done side by side.
+    All of this is small. What takes the time is Spark's planning, so it is done in parallel.
     """
     with ThreadPoolExecutor(len(SIDES)) as pool:
         wrong = [pool.submit(gate.count_wrong, known, side) for side in SIDES]
@@ -349,6 +349,6 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def _marks_at(layout: Layout, progress: Progress) -> Marks:
-    """The marks of `forgotten` that the compared rows went by."""
+    """Return the marks of `forgotten` that were carried out on the compared rows."""
     joined = store.open_version(layout, "joined", progress.joinedVersion)
     return read_marks(layout).up_to(joined.transaction_version(forgotten_app_id(progress.generation)) or 0)

@@ -1,7 +1,7 @@
 """The streaming query of a generation: new users, new accounts and new pairs of the same offsets in one frame.
 
-The native inner join keeps its state in RocksDB, so a lookup costs the matches and not the history. The raw records of
-both topics ride along in the same query, so that one micro-batch sees all three of the same offsets.
+Spark's inner stream-stream join keeps its state in RocksDB, so a lookup costs the matches and not the history. The
+events of both topics are part of the same query, so that one micro-batch sees all three for the same offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from switchyard.stream.decode import decode
 
 # Small batches do not wait for more records, and big ones are not handed over in small portions.
 FETCHING = {"kafka.fetch.max.wait.ms": "20", "kafka.max.poll.records": "5000"}
-# A client asks a broker that was killed until its time is over, and learns only then who leads in its place.
+# A client waits for a killed broker until the request times out, and asks only then for the new leader.
 PATIENCE = {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms": "15000"}
 
 
@@ -96,7 +96,10 @@ def _shuffled(events: DataFrame, key: str) -> DataFrame:
 
 
 def _valid(events: DataFrame) -> DataFrame:
-    """Spark moves a condition below the shuffle, which is another one then, unless it depends on the partition."""
+    """Keep the valid events.
+
+    The condition depends on the partition, else Spark would move it below the shuffle and could not share that.
+    """
     is_valid = F.when(F.spark_partition_id() >= 0, F.col("kind") == "valid")
     return events.where(is_valid).drop("kind", "text", "reason", "owner")
 

@@ -95,7 +95,7 @@ class BatchRunner:
         self.sink.check_fence()
         if not self.sink.has_begun(batch_id):
             # A replay goes by the marks that its first run has carried out.
-            self._tell_forgotten(self.sink.forget())
+            self._tell_forgotten(self.sink.carry_out_marks())
         if records and batch_id == 0:
             self.first_batch = (end, self.sink.marks())
         counts = self._commit(rows, batch_id, records)
@@ -166,7 +166,7 @@ class BatchRunner:
         position = self.progress.position
         if self.sink.has_begun(position.batch_id + 1 if position else 0):
             return
-        lost = self.sink.forget()
+        lost = self.sink.carry_out_marks()
         if lost is not None:
             self._tell_forgotten(lost)
             self.progress.change_versions(self.sink.versions())

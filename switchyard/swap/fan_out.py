@@ -6,6 +6,8 @@ the square of the events. That shows here long before the disk is full.
 
 from __future__ import annotations
 
+from switchyard.tables.progress import Progress
+
 HALF_LIFE_RECORDS = 10_000
 """Of what the last records have made, a record counts half when so many have come after it."""
 LEAST_PAIRS = 10.0
@@ -49,3 +51,9 @@ def warn_of_growth(average: float | None, recent: float | None) -> str | None:
         f"each new event makes {recent:.0f} pairs, while all so far made {average:.0f} on average, and it grows: the "
         "same userIds come again and again; set SWITCHYARD_STATE_RETENTION, or swap to topics with fewer events of each"
     )
+
+
+def show_fan_out(progress: Progress | None) -> float | None:
+    """Pairs for each of the last events; of all events where the driver has just started."""
+    known = [progress.recentRowsPerEvent, progress.rowsPerEvent] if progress else []
+    return next((round(number, 2) for number in known if number is not None), None)

@@ -13,10 +13,10 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, DecisionKind
-from switchyard.swap.fan_out import warn_of_growth
+from switchyard.swap.fan_out import show_fan_out, warn_of_growth
 from switchyard.swap.generations import find_resumable_spec, resolve_spec
 from switchyard.swap.history import Event, Ledger, StatusRow
-from switchyard.tables.progress import Progress, bulk_rate, newest_progress, show_fan_out
+from switchyard.tables.progress import Progress, bulk_rate, newest_progress
 from switchyard.wording import describe_time
 
 # Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.

@@ -1,4 +1,4 @@
-"""The batches of a generation added up, without a row for each in memory: what audits ask of `progress`."""
+"""Add up the batches of a generation in `progress`, for audits, without a Python object for each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Chain:
 
 
 def read_chain(layout: Layout, generation: int, up_to: int) -> Chain:
-    """The batches of a generation up to one of them."""
+    """Add up the batches of a generation, up to and with the batch `up_to`."""
     if not store.has_table(layout, "progress"):
         return Chain()
     table = store.open_table(layout, "progress")

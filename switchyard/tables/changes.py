@@ -1,7 +1,7 @@
-"""What has changed since a position, read from the Delta logs by version.
+"""Read what has changed since a position, from the Delta logs.
 
-The position is the versions themselves. Whoever comes back with the last one, even to another process, goes on
-exactly there; if the log no longer reaches back so far, it is told to start over.
+A position is the versions of the tables. A client that reconnects with its last position, even to another process, goes
+on exactly there. If the log no longer reaches back so far, the client is told to start over.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Changes:
         return position | _big_position(self._live.moment())
 
     def after(self, position: Position, names: Iterable[str] = ()) -> tuple[list[ChangeEvent], dict[str, int]]:
-        """The events since a position, and the position after them. `names` are tables whose new rows are wanted."""
+        """Return the events since a position, and the position after them. `names` are the tables of wanted rows."""
         reached = dict(position)
         events: list[ChangeEvent] = []
         for kind, table in SMALL.items():
@@ -97,7 +97,7 @@ class Changes:
         return events, reached
 
     def _advance_small(self, table: str, reached: dict[str, int]) -> list[Row] | None:
-        """New rows of a small table, the first of many; None when nobody can tell."""
+        """Return new rows of a small table, at most MOST_ROWS or a few more; None when the log no longer has them."""
         rows: list[Row] = []
         followed = self._tables[table]
         while len(rows) < MOST_ROWS and (commit := self._read(followed, reached.get(table, -1) + 1)) is not None:
@@ -118,7 +118,7 @@ class Changes:
         return events
 
     def _new_rows(self, table: str, generation: int, versions: range) -> tuple[list[Row], int]:
-        """Rows that are new, or were written again beside new ones; of very many only their number."""
+        """Return the rows of the new files and 0, or of more than MOST_ROWS none and their number."""
         followed = self._tables[table]
         commits = [found for version in versions if (found := read_commit(followed.folder, version)) is not None]
         added = [file for commit in commits for file in commit.added if file.generation == generation]

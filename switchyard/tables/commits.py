@@ -1,6 +1,6 @@
-"""Following a Delta log by version: what each commit added and removed, without opening the table again.
+"""Follow a Delta log version by version: what each commit added and removed, without opening the table again.
 
-Looking whether there is a next version costs one look at one file, so it can be done several times a second.
+To ask for the next version is to look for one file, so it can be done several times a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from switchyard.tables import store
 from switchyard.tables.folders import Folder
 
 MOST_COMMITS = 1000
-"""Further behind than this, opening the table anew is cheaper than following it."""
+"""Further behind than this, opening the table again is cheaper than following it."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Commit:
     added: list[DataFile]
     removed: list[str]
     has_new_rows: bool
-    """False when rows were only moved to other files, as compaction does."""
+    """False when a commit, such as one of compaction, only moved rows to other files."""
 
 
 def read_commit(folder: Folder, version: int) -> Commit | None:
-    """What a version did; None when it is not there: not yet, or its entry was cleaned up."""
+    """Return what a version did; None when there is no such version yet, or its log entry was deleted."""
     actions = _read_actions(folder, version)
     if actions is None:
         return None
@@ -70,7 +70,7 @@ def read_commit(folder: Folder, version: int) -> Commit | None:
 
 
 def read_markers(folder: Folder, version: int) -> dict[str, int] | None:
-    """The transaction markers that a version has left; None when it is not there."""
+    """Return the transaction markers of a version; None when there is no such version, or its entry was deleted."""
     actions = _read_actions(folder, version)
     if actions is None:
         return None
@@ -122,7 +122,7 @@ def _moment(value: Any) -> datetime | None:
 
 
 def list_data_files(table: DeltaTable) -> dict[str, DataFile]:
-    """The live files of an opened table, by path."""
+    """Return the live files of an opened table, by path."""
     actions = pa.table(table.get_add_actions(flatten=True))
     names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
     timed = [name for name in names if pa.types.is_timestamp(actions[f"min.{name}"].type)]
@@ -143,7 +143,7 @@ def _aware(moment: datetime) -> datetime:
 
 
 def oldest_needed(files: Iterable[DataFile], stamps: Sequence[str], limit: int) -> datetime | None:
-    """A moment that at least `limit` rows are not older than; None when only reading all can tell."""
+    """Return a time such that at least `limit` rows are not older; None when the statistics cannot tell."""
     listed = [(file.last_arrival(stamps), file) for file in files]
     if not listed or any(last is None or file.rows is None for last, file in listed):
         return None
@@ -158,7 +158,7 @@ def oldest_needed(files: Iterable[DataFile], stamps: Sequence[str], limit: int) 
 
 
 def files_since(files: Iterable[DataFile], stamps: Sequence[str], oldest: datetime | None) -> list[DataFile]:
-    """Those that may hold a row from a moment on; all when there is none."""
+    """Return the files that may hold a row from a time on; all files if the time is None."""
     return [file for file in files if oldest is None or (last := file.last_arrival(stamps)) is None or last >= oldest]
 
 
@@ -175,7 +175,7 @@ class FollowedTable:
     def advance(self, version: int | None = None) -> list[Commit] | None:
         """Moves to a version (default: the newest) and returns the commits on the way.
 
-        None when the table had to be opened anew: nobody knows what lies between.
+        None when the table had to be opened again, so that the commits between are not known.
         """
         if self.version < 0 or (version is not None and not 0 <= version - self.version <= MOST_COMMITS):
             self._open(version)

@@ -1,7 +1,7 @@
-"""Fewer and larger files with the same rows: which files to merge, and the commit that puts others in their place.
+"""Choose the files of a table that compaction merges, and commit the merged files in their place.
 
-The commit is made only while every file it takes away is still there. Appends of others do not matter to it, and a
-stream that has replaced one of the files meanwhile wins: nothing is committed, and the caller looks again.
+The commit is made only while every file that it removes is still live. Appends of other writers do not matter. If a
+stream has replaced one of the files meanwhile, nothing is committed, and the caller looks again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from switchyard.records import PLACE, RIGHT
 from switchyard.tables import files, store
 
 COMPACTED = "compact-"
-"""How the folders begin that compaction writes to."""
+"""The names of the folders that compaction writes to begin with this."""
 MOST_OVERLAPS = 4
-"""A full file that more than so many others reach into is sorted again with them."""
+"""A full file is sorted again if its span overlaps the spans of more files than this."""
 
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A live file, and the span of the key that the stream finds its rows by."""
+    """A live file, and the span of the places by which the stream finds its rows."""
 
     path: str
     size: int
@@ -41,7 +41,7 @@ class LiveFile:
 
     @property
     def is_seam(self) -> bool:
-        """Compaction cut it across two partitions: its span reaches far, its rows do not. There is one for each cut."""
+        """Whether compaction filled it from two partitions. Its span then reaches far, although its rows do not."""
         return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
 
 
@@ -87,9 +87,9 @@ def _milliseconds(value: datetime | int) -> int:
 
 
 def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: int) -> list[LiveFile]:
-    """Files worth merging, in the order of their keys: small ones, and full ones that lie across each other.
+    """Return the files worth merging, in the order of their spans: small files, and full files that overlap others.
 
-    What was written just now is left alone: the stream is most likely to replace it itself.
+    Files written just now are left alone: the stream is most likely to replace them itself.
     """
     old_enough = [file for file in live if file.written <= written_before]
     small = [file for file in old_enough if file.size < target_bytes / 2]
@@ -100,7 +100,7 @@ def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: in
 
 
 def count_overlaps(live: Sequence[LiveFile]) -> list[int]:
-    """For each file, how many others have keys within its span."""
+    """Count for each file the other files whose spans overlap its span."""
     if not live:
         return []
     first, last = (np.array([file.partitions[end] for file in live]) for end in (0, 1))
@@ -112,7 +112,7 @@ def count_overlaps(live: Sequence[LiveFile]) -> list[int]:
 
 
 def cut_into_groups(chosen: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFile]]:
-    """Neighbours together, each group small enough that a lost race costs little."""
+    """Group neighbouring files. The groups are small, so that it costs little to lose a race for one."""
     groups: list[list[LiveFile]] = []
     size = 0
     for file in chosen:
@@ -132,7 +132,7 @@ def replace_files(
     added: Sequence[AddAction],
     data_change: bool = False,
 ) -> bool:
-    """Puts files in the place of others in one commit; False when one of these is no longer there."""
+    """Replace files by others in one commit. Returns False, and commits nothing, if one of them is gone."""
     removed = [files.remove_file(generation, file.path, file.size, data_change) for file in gone]
 
     def replace_if_live(table: DeltaTable) -> store.Change | None:

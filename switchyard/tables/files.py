@@ -27,9 +27,9 @@ HARDLY_REPEATED = {
     *(field.name for side in SIDES for field in side.fields if not field.is_repeated),
     *(column for side in SIDES for column in (side.ts, side.offset)),
 }
-"""To look for repeated values in these columns costs a third of the time that a file takes, and finds few."""
+"""Written without a dictionary: to look for repeated values would take a third of the time, and find few."""
 LONG_VALUE = 256
-"""Longer values are not stored once for all their rows: a reader could not tell what they take in memory."""
+"""Columns with longer values have no dictionary: a reader could not tell what they take in memory."""
 PAGE_BYTES = 2**20
 
 
@@ -70,9 +70,9 @@ def _is_repeated(rows: pa.Table, name: str) -> bool:
 
 
 def _compression(folder: Folder, rows: pa.Table) -> str:
-    """Rows without an account are read and written again as soon as some of their file find one: cheaper without it.
+    """Choose the compression of a file: none for unmatched rows on a disk.
 
-    Not in a bucket, to and from which they would have to be transferred.
+    These are read and written again soon, when some of them find a pair. In a bucket, transfer would cost more.
     """
     is_unmatched = RIGHT.offset in rows.column_names and rows[RIGHT.offset].null_count == rows.num_rows
     return "none" if is_unmatched and folder.is_local else "snappy"
@@ -176,7 +176,7 @@ def live_files(table: DeltaTable, generation: int, place: Sequence[str]) -> list
 
 
 def files_that_may_hold(files: Iterable[FileRange], keys: np.ndarray[Any, np.dtype[np.int64]]) -> list[FileRange]:
-    """Files whose span contains at least one of the sorted keys (see `pack_positions`)."""
+    """Return the files whose span contains at least one of the sorted keys (see `pack_positions`)."""
     return [file for file in files if _has_key_within(keys, file)]
 
 
@@ -198,6 +198,6 @@ def pack_position(partition: int, offset: int) -> int:
 
 
 def pack_positions(partitions: pa.ChunkedArray, offsets: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """One integer for each (partition, offset): fits 2**19 partitions of 2**44 records each."""
+    """Pack each partition and offset into one integer: fits 2**19 partitions of 2**44 records each."""
     high = partitions.to_numpy(zero_copy_only=False).astype(np.int64) << OFFSET_BITS
     return np.asarray(high | offsets.to_numpy(zero_copy_only=False).astype(np.int64))

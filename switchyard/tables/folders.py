@@ -60,9 +60,9 @@ class Folder:
         return isinstance(self.filesystem, pafs.S3FileSystem)
 
     def as_filesystem(self) -> pafs.FileSystem:
-        """This place as a file system of its own, for delta-rs's datasets.
+        """Return a file system that begins at this place, for delta-rs's datasets.
 
-        The one that delta-rs makes itself calls back into Python from Arrow's threads, and the process may abort at
+        The file system that delta-rs makes calls back into Python from Arrow's threads, and the process may abort at
         its exit.
         """
         return pafs.SubTreeFileSystem(self.path, self.filesystem)
@@ -92,7 +92,7 @@ class Folder:
             return bytes(source.read())
 
     def write(self, relative: str, content: bytes) -> None:
-        """Whole or not at all, for whoever reads it meanwhile. In a bucket one request does that."""
+        """Write a file so that a reader sees all of it or nothing. In a bucket one request does that."""
         self.make()
         draft = self.full(relative) if self.is_bucket else f"{self.full(relative)}.{uuid.uuid4().hex}"
         with self.filesystem.open_output_stream(draft) as sink:
@@ -115,7 +115,7 @@ class Folder:
         return str(info.path).removeprefix(self.path).lstrip("/")
 
     def delete_folder(self, relative: str) -> None:
-        """Also when somebody is still writing into it: what came while it was removed is removed again."""
+        """Delete a folder. What another process writes into it meanwhile is deleted as well."""
         for is_last in (False, False, True):
             if self.filesystem.get_file_info(self.full(relative)).type != pafs.FileType.Directory:
                 return

@@ -1,8 +1,7 @@
-"""Carries out the marks of `forgotten`: on the rows of a batch, and on what a generation has stored.
+"""Carry out the marks of `forgotten`: on the rows of a batch, and on the stored rows of a generation.
 
-A forgotten record is treated alike wherever it turns up: its values are gone, and its position stays, as a row of
-`rejects` without a value, so that every consumed offset is still accounted for. Without Spark: the command line does
-this for generations that have no driver.
+Of a forgotten record only the position stays, as a row of `rejects` without a value, so that every consumed offset is
+still accounted for. This uses no Spark: the command line does it for generations that have no driver.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ROW_BYTES = 64
 
 
 def skip_forgotten(rows: pa.Table, marks: Marks, spec: GenerationSpec) -> pa.Table:
-    """The rows of a batch without forgotten pairs, and with forgotten records as rejects without a value."""
+    """Drop the forgotten pairs of a batch, and make rejects without a value of its forgotten records."""
     if not marks.marks:
         return rows
     gone = np.zeros(rows.num_rows, dtype=bool)
@@ -67,10 +66,10 @@ Pieces = Callable[[], Iterable[pa.Table]]
 
 
 def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> dict[str, int]:
-    """Removes what the marks say from the tables of a generation; returns how many rows each table lost.
+    """Remove what the marks say from the tables of a generation; return how many rows each table lost.
 
-    The order matters to one who takes over in between: what `rejects` and `joined` get follows from what `users` and
-    `accounts` still hold.
+    The order matters if another attempt takes over in between: the new rows of `rejects` and `joined` follow from what
+    `users` and `accounts` still hold.
     """
     number = marks.newest
     todo = marks.after(min(writer.last_mark() for writer in writers.values()))
@@ -104,7 +103,7 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
 
 
 def find_persons(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> set[str]:
-    """The persons who lose a record by some marks."""
+    """Return the persons who lose a record by some marks."""
     persons: set[str] = set()
     for side in SIDES:
         for rows in _scan_all(writers[side.plural], OWNED):
@@ -119,7 +118,7 @@ def _scan_all(writer: TableWriter, columns: Sequence[str] | None = None) -> Iter
 
 
 def _scan_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str]) -> Iterator[pa.Table]:
-    """The records of these persons that came after they were forgotten: few in a stream, any number in a backfill."""
+    """Scan the records of these persons that came after the marks: few in a stream, any number in a backfill."""
     for rows in _scan_all(writer) if persons else ():
         theirs = rows.filter(pa.array(_is_of(rows, persons)))
         yield theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *OWNED)))
@@ -130,7 +129,7 @@ def _is_of(rows: pa.Table, persons: set[str]) -> Mask:
 
 
 def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mask:
-    """Only the ids of these persons are hashed to be compared with marks."""
+    """Row by row, whether the event is forgotten. Only the ids of these persons are hashed: it is slow."""
     gone = _is_of(rows, persons)
     gone[gone] = marks.is_forgotten(topic, rows.filter(pa.array(gone)), *OWNED)
     return gone
@@ -139,14 +138,14 @@ def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mas
 def _blanks(
     writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks, persons: set[str]
 ) -> Iterator[pa.Table]:
-    """The places of the records that go, as rows of `rejects`."""
+    """Scan the records that are removed, as rows of `rejects`."""
     for side in SIDES if persons else ():
         for rows in _scan_all(writers[side.plural], [KEY, *WHERE]):
             yield _positions(rows.filter(pa.array(_is_gone(rows, spec.topic_of(side), marks, persons))))
 
 
 def _positions(events: pa.Table) -> pa.Table:
-    """Events as rows of `rejects` without a value."""
+    """Make rows of `rejects` without a value of events."""
     given = {"reason": REASON}
     schema = FILE_SCHEMAS["rejects"]
     columns = [
@@ -163,7 +162,7 @@ def _without(
     columns: Sequence[str] | None = None,
     instead: Callable[[pa.Table], pa.Table] | None = None,
 ) -> tuple[Revision, int]:
-    """The files with rows that `find` finds in these columns, written again without them; and how many these are."""
+    """Write the files again that hold rows which `find` finds in these columns, without these rows; count the rows."""
     revision, count = Revision(), 0
     for path, size in generation_files(table, writer.generation):
         found = sum(int(find(rows).sum()) for rows in writer.scan(path, columns))
@@ -244,7 +243,7 @@ def _pairs(part: pa.Table, other: pa.Table, spec: GenerationSpec) -> Iterator[pa
 
 
 def _tiles(one: pa.Table, two: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Each row of one with each of the other, in parts that make few pairs, also if their longest rows meet."""
+    """Cut two tables so that each two parts make few pairs, even if their longest rows meet."""
     most = one.num_rows * two.num_rows
     if not most:
         return

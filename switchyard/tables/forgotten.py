@@ -1,7 +1,7 @@
-"""forgotten: who was forgotten, as marks. A mark says: records of this person below these positions count no more.
+"""The table `forgotten`. Its rows are marks: records of this person below these positions no longer count.
 
-A mark holds no user id but a salted hash of it, because old records of the person still come by: from Kafka, and from
-the state of a running join. A position is exact, whatever the clocks of producers say.
+Old records of the person still arrive, from Kafka and from the state of a running join, so a mark must recognize them:
+by a salted hash of the user id. Positions are exact; timestamps depend on the clocks of producers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Marks:
         return self.marks[-1].number if self.marks else 0
 
     def up_to(self, number: int) -> Marks:
-        """All of them are the same object, which knows its bounds already."""
+        """The marks up to a number. If that is all, it is this object, which has its bounds computed already."""
         if number >= self.newest:
             return self
         return Marks(self.salt, tuple(mark for mark in self.marks if mark.number <= number))
@@ -79,12 +79,12 @@ class Marks:
         return self._bounds.get(topic, {})
 
     def find_persons(self, user_ids: Iterable[str | None]) -> set[str]:
-        """Those of the ids that have a mark."""
+        """Return those of the ids that have a mark."""
         hashes = {mark.userHash for mark in self.marks}
         return {one for one in user_ids if one is not None and hash_user(self.salt, one) in hashes}
 
     def is_forgotten(self, topic: str, rows: pa.Table, user_id: str, partition: str, offset: str) -> Mask:
-        """Row by row, whether the event at the position in these columns is forgotten; one that is absent is not."""
+        """Row by row, whether the event at the position in these columns is forgotten. An absent event is not."""
         forgotten: Mask = np.zeros(rows.num_rows, dtype=bool)
         bounds = self.bounds(topic)
         if not bounds or not rows.num_rows:
@@ -115,12 +115,12 @@ def _truths(column: pa.ChunkedArray) -> Mask:
 
 
 def hash_user(salt: str, user_id: str) -> str:
-    """Salted, so that it cannot be looked up in a list of hashes that was made for something else."""
+    """Hash a user id with a salt, so that it cannot be looked up in a list of known hashes."""
     return hashlib.sha256((salt + user_id).encode()).hexdigest()
 
 
-class Register:
-    """The marks, read again only when there are new ones."""
+class MarkReader:
+    """Reads the marks again only when there are new ones."""
 
     def __init__(self, layout: Layout) -> None:
         self._table = store.open_table(layout, "forgotten")
@@ -145,7 +145,7 @@ def marks_at(table: DeltaTable) -> Marks:
 
 
 def add_mark(layout: Layout, user_id: str, up_to: Offsets, found: Mapping[str, int], requested_by: str) -> int:
-    """Writes the next mark and returns its number: from here on the person is forgotten, whoever has to do it."""
+    """Write the next mark and return its number. Every writer of a generation carries it out from now on."""
     number = 0
 
     def take_next(table: DeltaTable) -> store.Change:
@@ -173,7 +173,7 @@ def owner_of(value: str | None) -> str | None:
     try:
         document = json.loads(value or "", parse_int=str, parse_float=str, parse_constant=str)
         owner = document.get(KEY) if isinstance(document, dict) else None
-        # Half of a surrogate pair, which JSON can name, is no text.
+        # JSON can hold half of a surrogate pair, which cannot be encoded as text.
         return owner if isinstance(owner, str) and owner.encode() is not None else None
     except (ValueError, RecursionError):
         return None

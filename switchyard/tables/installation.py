@@ -10,5 +10,5 @@ from switchyard.tables import store
 
 @lru_cache
 def installation_id(layout: Layout) -> str:
-    """Another one for each root, and the same for every process that uses the root."""
+    """Each root has another id, and every process that uses the root gets the same one."""
     return str(store.open_table(layout, "control_raw").metadata().id).replace("-", "")[:16]

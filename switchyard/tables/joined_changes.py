@@ -1,4 +1,4 @@
-"""What one micro-batch changes: pure functions from the batch's rows, as Arrow, to rows to add and rows to revise.
+"""Work out what one micro-batch changes: pure functions from its rows, as Arrow, to rows to add and rows to revise.
 
 The batch holds its new events of both sides, and its new pairs: every two events of the same key of which at least one
 is new. That is enough to know all changes of `joined`. By the rule of the join (`JOIN_RULES`):
@@ -111,7 +111,7 @@ def keys_of(rows: pa.Table, side: Side) -> Keys:
 
 
 def keep_latest(pairs: pa.Table, side: Side) -> pa.Table:
-    """Of each event of `side` the pair whose other event is the latest."""
+    """Keep of each event of `side` the pair whose other event is the latest."""
     if pairs.num_rows == 0:
         return pairs
     names = (*side.place, *side.other.position.values())
@@ -123,14 +123,14 @@ def keep_latest(pairs: pa.Table, side: Side) -> pa.Table:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What becomes of rows of `joined`: those that stay in their file and those that take others' places."""
+    """What becomes of the rows of a file: those that stay, and those that replace others."""
 
     kept: pa.Table
     replacing: pa.Table
 
 
 def revise_rows(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
-    """Applies revised rows to rows of a file; None when these stay as they are."""
+    """Apply revised rows to rows of a file; None when these stay as they are."""
     goes, row_of = find_revised(existing, changes)
     if not goes.any():
         return None
@@ -140,7 +140,7 @@ def revise_rows(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
 
 
 def find_revised(existing: pa.Table, changes: JoinedChanges) -> tuple[Mask, Keys]:
-    """Which rows of a file lose their place, and the revised row for each. Looks at positions and times only."""
+    """Find the rows of a file that are replaced or removed, and the revised row for each, by positions alone."""
     side = changes.rule.leading
     wanted = keys_of(changes.revised, side)
     order = np.argsort(wanted)
@@ -156,7 +156,7 @@ def find_revised(existing: pa.Table, changes: JoinedChanges) -> tuple[Mask, Keys
 
 
 def _present_keys(existing: pa.Table, side: Side) -> Keys:
-    """Keys of the rows of a file; rows without an event of that side get a key that matches nothing."""
+    """Return the keys of the rows of a file; rows without an event of that side get a key that matches nothing."""
     keys = pack_positions(*(existing[name].fill_null(0) for name in side.place))
     return np.where(_is_missing(existing, side), -1, keys)
 

@@ -1,4 +1,4 @@
-"""Writes the rows of `joined`: new ones into new files, and the files again of which a batch revises rows."""
+"""Write the rows of `joined`: new rows into new files, and the files again of which a batch revises rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
 
 REVISING_THREADS = 2
 HELD_BYTES = 2**20
-"""What is held of a small file until the rows of all are written; a long text that repeats takes little on disk."""
+"""So much of a small file is held in memory. Its size on disk does not tell: repeated long text takes little there."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RewrittenFile:
 
 
 def commit_joined(writer: TableWriter, batch_id: int, changes: JoinedChanges, added: Sequence[AddAction] = ()) -> None:
-    """Adds the new rows (or files that hold them) and revises older rows, in one commit."""
+    """Add the new rows, or files that hold them, and revise older rows, in one commit."""
 
     def revise(table: DeltaTable) -> Revision:
         revision = Revision(list(added))
@@ -53,7 +53,7 @@ def commit_joined(writer: TableWriter, batch_id: int, changes: JoinedChanges, ad
         return revision
 
     def rewrite(file: files.FileRange) -> RewrittenFile | None:
-        # Most files are only looked at: their positions are a small part of them.
+        # Spans are wide, so most candidates hold none of the rows. Positions alone tell, and are quick to read.
         is_touched = any(find_revised(rows, changes)[0].any() for rows in writer.scan(file.path, POSITIONS))
         return _rewrite(writer, file, changes) if is_touched else None
 
@@ -61,7 +61,7 @@ def commit_joined(writer: TableWriter, batch_id: int, changes: JoinedChanges, ad
 
 
 def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
-    """Unmatched rows go into files of their own, so that finding them again reads little else."""
+    """Write unmatched rows into separate files, so that a batch that looks for them reads little else."""
     unmatched = rows[RIGHT.offset].is_null()
     if rows[RIGHT.offset].null_count in (0, rows.num_rows):
         return [writer.write(rows)] if rows.num_rows else []

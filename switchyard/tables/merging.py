@@ -1,8 +1,8 @@
-"""Small files of a generation become few as they come, so that a reader never meets a day of them.
+"""Merge the small files of a generation while it streams, so that a reader never has to open a day of them.
 
-Like the levels of a log-structured store: as many files of about one size as FAN_IN become one of the next size, until
-they are large enough for maintenance. Each row is written again once for each level, so the cost of a batch stays the
-same however long the stream runs, and the number of live files grows with the logarithm of the batches.
+It works like the levels of a log-structured merge tree: FAN_IN files of about one size become one of the next size,
+until they are large enough for maintenance. A row is written again once for each level, so the cost of a batch does not
+grow with time, and the number of live files grows with the logarithm of the batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def level_of(size: int) -> int:
 
 
 def choose_merges(live: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFile]]:
-    """Groups of files that become one each, the oldest first. Rows without an account stay among themselves."""
+    """Return groups of files that become one each, the oldest first. Unmatched rows are merged with their like."""
     levels: dict[tuple[bool, int], list[LiveFile]] = defaultdict(list)
     for file in sorted(live, key=lambda file: (file.written, file.path)):
         if file.size < most_bytes / 2:
@@ -43,7 +43,7 @@ def choose_merges(live: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFi
 
 
 def _split(level: Sequence[LiveFile], most_bytes: int) -> Iterator[list[LiveFile]]:
-    """All that is due: where a file of one batch is large, 32 of them are more than one file that maintenance makes."""
+    """Take groups while there are enough files, or enough bytes: large files need no FAN_IN of them."""
     while len(level) >= FAN_IN or sum(file.size for file in level) >= most_bytes:
         taken = _take_oldest(level, most_bytes)
         yield taken
@@ -51,7 +51,7 @@ def _split(level: Sequence[LiveFile], most_bytes: int) -> Iterator[list[LiveFile
 
 
 def _take_oldest(level: Sequence[LiveFile], most_bytes: int) -> list[LiveFile]:
-    """As many as fit into one file of the size that maintenance makes; two at least, as none has half of it."""
+    """Take what fits into one file of the size that maintenance makes: two at least, as each is below half of it."""
     taken: list[LiveFile] = []
     size = 0
     for file in level:
@@ -65,9 +65,9 @@ def _take_oldest(level: Sequence[LiveFile], most_bytes: int) -> list[LiveFile]:
 def merge_small(
     layout: Layout, table: DeltaTable, name: str, generation: int, key: Sequence[str], most_bytes: int
 ) -> int:
-    """Merges what is due in a table at hand; returns how many files went into others.
+    """Merge what is due in an open table; return how many files were merged into others.
 
-    A file that somebody else has replaced meanwhile makes its group void, and nothing is lost: it is chosen anew later.
+    If another writer has replaced a file of a group, the group is left alone; its files are chosen again later.
     """
     merged = 0
     for group in choose_merges(list_files(table, generation), most_bytes):

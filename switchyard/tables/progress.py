@@ -71,7 +71,7 @@ def report(layout: Layout, progress: Progress, table: DeltaTable | None = None) 
 
 
 def report_again(layout: Layout, last: Progress, at: datetime) -> None:
-    """The same position at the newest versions: right for a generation whose rows nobody changes any more."""
+    """Report the same position at the newest versions, for a generation whose rows nobody changes any more."""
     report(layout, repeat_row(last, at, {name: int(store.open_table(layout, name).version()) for name in BIG_TABLES}))
 
 
@@ -83,14 +83,8 @@ def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Prog
     return replace(row, at=at, startOffsets=None, **changed)
 
 
-def show_fan_out(progress: Progress | None) -> float | None:
-    """Pairs for each of the last events; of all events where the driver has just started."""
-    known = [progress.recentRowsPerEvent, progress.rowsPerEvent] if progress else []
-    return next((round(number, 2) for number in known if number is not None), None)
-
-
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
-    """The last row of the newest attempt, whatever a replaced one may still have to say."""
+    """Return the last row of the newest attempt; what a replaced attempt still reports does not count."""
     return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.order, default=None)
 
 
@@ -163,7 +157,7 @@ def _scan(table: DeltaTable, files: pa.Table, columns: list[str] | None = None) 
 
 
 def batches(layout: Layout, generation: int) -> list[Progress]:
-    """One row for each committed micro-batch, in order; a batch reported twice counts once."""
+    """Return one row for each committed micro-batch, in order; a batch that was reported twice counts once."""
     reported = [Progress(**row) for row in store.read_rows(layout, "progress", generation=generation)]
     by_batch = {row.batchId: row for row in sorted(reported, key=lambda row: row.at) if row.startOffsets}
     return [by_batch[batch_id] for batch_id in sorted(by_batch)]

@@ -1,6 +1,6 @@
-"""What a reader asks of a table: filters, quick text, sort, a bounded window. Checked here, turned into SQL here. Pure.
+"""Check what a reader asks of a table (filters, quick text, sort, a bounded window) and turn it into SQL. Pure.
 
-Only names of columns that the table has reach the text of a statement; values are always parameters.
+Only names of columns that the table has get into the text of a statement; values are always parameters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_ROWS = 1_000
 MOST_FILTERS = 20
 MOST_TEXT = 200
 SECRET_COLUMNS = frozenset({"value", *(field.name for side in SIDES for field in side.fields if field.holds_addresses)})
-"""Columns in which e-mail addresses stand: who may not see these must not find them by filtering or sorting either."""
+"""Columns in which e-mail addresses stand: a viewer who may not see them must not find them by filtering or sorting."""
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _TEXT_TESTS = {

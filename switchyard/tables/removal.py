@@ -1,4 +1,4 @@
-"""Removing what a generation has written: its files leave the tables in one commit each. Vacuum deletes them later."""
+"""Remove what a generation has written, with one commit for each table. Vacuum deletes the files later."""
 
 from __future__ import annotations
 

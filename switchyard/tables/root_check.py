@@ -1,4 +1,4 @@
-"""Whether a root keeps the promise that every commit relies on: of two who write the same version, one is refused."""
+"""Check the promise of a root that every commit relies on: of two writers of the same version, one is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROOFS = "proofs"
 
 
 def prove_commits(layout: Layout) -> None:
-    """Commits one version of a table of its own twice, and removes the table; raises when both commits are taken."""
+    """Commit one version of a test table twice, and remove the table; raise if both commits succeed."""
     name = uuid.uuid4().hex
     uri = layout.under(PROOFS, name)
     try:

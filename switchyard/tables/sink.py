@@ -1,7 +1,7 @@
-"""Commits a micro-batch: users, accounts, rejects and joined, one commit each, then the progress row that ties them.
+"""Commit a micro-batch to users, accounts, rejects and joined, with one commit each.
 
-Small batches are written here from Arrow; of a big one the executors write the files (see `bulk`). All commits go
-through the fenced writer, so a replayed batch or a replaced attempt changes nothing.
+The driver writes the files of a small batch from Arrow; of a big one the executors write them (`stream/bulk.py`). All
+commits go through the fenced writer, so a replayed batch or a replaced attempt changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.records import SIDES
 from switchyard.spec import GenerationSpec
 from switchyard.tables import forgetting, joined_changes
-from switchyard.tables.forgotten import Marks, Register
+from switchyard.tables.forgotten import MarkReader, Marks
 from switchyard.tables.joined_writer import commit_joined
 from switchyard.tables.writer import Revision, TableWriter
 
@@ -35,7 +35,7 @@ class BatchSink:
     def __init__(self, layout: Layout, spec: GenerationSpec, attempt: int) -> None:
         self.spec = spec
         self.writers = {name: TableWriter(layout, name, spec.generation, attempt) for name in BIG_TABLES}
-        self._register = Register(layout)
+        self._mark_reader = MarkReader(layout)
 
     def check_fence(self) -> None:
         for writer in self.writers.values():
@@ -45,7 +45,7 @@ class BatchSink:
         return {name: writer.version for name, writer in self.writers.items()}
 
     def count_touched_files(self) -> int:
-        """Changes whenever the driver itself has read or written another file."""
+        """Return a number that grows with each file that the driver reads or writes: a sign of work."""
         return sum(writer.touched_files for writer in self.writers.values())
 
     def has_begun(self, batch_id: int) -> bool:
@@ -53,20 +53,20 @@ class BatchSink:
         return any(writer.last_batch() >= batch_id for writer in self.writers.values())
 
     def marks(self) -> Marks:
-        """The marks of `forgotten` that this generation has carried out: what a batch and its replay go by."""
-        return self._register.marks().up_to(min(writer.last_mark() for writer in self.writers.values()))
+        """Return the marks that this generation has carried out. A batch and its replay must apply the same ones."""
+        return self._mark_reader.marks().up_to(min(writer.last_mark() for writer in self.writers.values()))
 
     def has_new_marks(self) -> bool:
-        return min(writer.last_mark() for writer in self.writers.values()) < self._register.marks().newest
+        return min(writer.last_mark() for writer in self.writers.values()) < self._mark_reader.marks().newest
 
-    def forget(self) -> dict[str, int] | None:
-        """Carries out new marks; returns the rows that each table lost, or None when there are no new marks.
+    def carry_out_marks(self) -> dict[str, int] | None:
+        """Carry out new marks; return the rows that each table lost, or None when there are no new marks.
 
-        Only between two batches, and what another attempt has begun is finished first: then every table that has a
-        batch has it by the same marks.
+        Call it only between two batches. What another attempt has begun is finished first, so that the same marks apply
+        to a batch in all tables.
         """
         self.check_fence()
-        marks, reached = self._register.marks(), [writer.last_mark() for writer in self.writers.values()]
+        marks, reached = self._mark_reader.marks(), [writer.last_mark() for writer in self.writers.values()]
         targets = {max(reached), marks.newest} if min(reached) < marks.newest else set()
         lost = [
             forgetting.carry_out(self.writers, self.spec, marks.up_to(target))
@@ -76,7 +76,7 @@ class BatchSink:
         return {name: sum(part[name] for part in lost) for name in BIG_TABLES} if lost else None
 
     def commit_arrow(self, batch_id: int, rows: pa.Table) -> Counts:
-        """Commits a batch that fits the driver."""
+        """Commit a batch that fits the driver."""
         batch = joined_changes.split_batch(forgetting.skip_forgotten(rows, self.marks(), self.spec))
         sources = {side.plural: joined_changes.event_rows(batch, side, self.spec.topic_of(side)) for side in SIDES} | {
             "rejects": joined_changes.reject_rows(batch, self.spec)

@@ -75,7 +75,7 @@ def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | No
 def newest_rows(
     layout: Layout, name: str, limit: int, tell: Callable[[str], None] = lambda line: None
 ) -> list[store.Row]:
-    """The last rows of a stable name, newest last. Of very long rows as many as fit; `tell` hears of that."""
+    """Return the last rows of a stable name, newest last. If rows are left out for their length, `tell` is called."""
     if limit > MOST_ROWS:
         raise InputError(f"{limit} rows are more than fit at once: ask for {MOST_ROWS} at most, or read the table")
     rows, left_out = newest_table(layout, name, limit, MOST_BYTES)

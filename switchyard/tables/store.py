@@ -52,7 +52,7 @@ class Change:
     removed: Sequence[RemoveAction] = ()
     markers: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Told in the commit itself, for whoever reads the table's history"""
+    """Stored in the commit, for readers of the table's history"""
 
 
 def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTable:
@@ -73,7 +73,7 @@ def open_version(layout: Layout, name: str, version: int | None) -> DeltaTable:
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """What an object store has against us, in one sentence. Of a disk Python says that itself."""
+    """Say in one sentence why an object store refuses. For a disk, Python's own error says it."""
     try:
         yield
     except OSError as error:

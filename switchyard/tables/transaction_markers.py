@@ -1,7 +1,7 @@
-"""The transaction markers of an open table, kept up to date by what each new version adds to them.
+"""Keep the transaction markers of an open table up to date, by what each new version adds to them.
 
-delta-rs looks through every entry since the last checkpoint of the log each time it is asked for one. On a disk that is
-cheap; in a bucket each entry is a request, and a writer asks many times for each batch.
+delta-rs reads every log entry since the last checkpoint each time it is asked for a marker. On a disk that is cheap. In
+a bucket each entry is a request, and a writer asks several times in each batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchyard.tables.folders import Folder
 
 
 class Markers:
-    """Those of some application ids, at the version that the table is open at."""
+    """The markers of some application ids, at the version at which the table is open."""
 
     def __init__(self, table: DeltaTable, folder: Folder, app_ids: Collection[str]) -> None:
         self._table, self._folder, self._app_ids = table, folder, app_ids

@@ -106,8 +106,8 @@ class TableWriter:
         return [self.write(rows) for rows in gather(pieces, FILE_ROWS, FILE_BYTES)]
 
     def commit(self, batch_id: int, revise: Callable[[DeltaTable], Revision]) -> int:
-        """Commits a batch once and returns the table's version; a batch that is there already changes nothing."""
-        return self._commit(batch_app_id(self.generation), batch_id, revise, must_mark=False)
+        """Commit a batch once and return the table's version; a batch that the table has already changes nothing."""
+        return self._commit(batch_app_id(self.generation), batch_id, revise, is_always=False)
 
     def last_mark(self) -> int:
         """The last mark of `forgotten` that this table has carried out, as of the last look."""
@@ -119,11 +119,14 @@ class TableWriter:
         return -1 if last is None else last
 
     def commit_mark(self, number: int, revise: Callable[[DeltaTable], Revision]) -> int:
-        """Carries a mark of `forgotten` out, once; also a table without such rows remembers that it has."""
-        return self._commit(forgotten_app_id(self.generation), number, revise, must_mark=True)
+        """Commit, once, what a mark of `forgotten` changes. A table without such rows records the mark as well."""
+        return self._commit(forgotten_app_id(self.generation), number, revise, is_always=True)
 
-    def _commit(self, app_id: str, number: int, revise: Callable[[DeltaTable], Revision], must_mark: bool) -> int:
-        """`revise` is asked again when a file it wants to replace has gone (compaction) since it looked."""
+    def _commit(self, app_id: str, number: int, revise: Callable[[DeltaTable], Revision], is_always: bool) -> int:
+        """Call `revise` again if compaction has replaced a file meanwhile that the revision removes.
+
+        With `is_always` a revision without files is committed, too: the table records that it has seen the number.
+        """
         revision: Revision | None = None
         for _ in range(store.MOST_RACES):
             self.refresh()
@@ -132,7 +135,7 @@ class TableWriter:
                 break
             if revision is None or not self._still_holds(revision):
                 revision = revise(self._table)
-            if not revision.added and not revision.removed and not must_mark:
+            if not revision.added and not revision.removed and not is_always:
                 break
             change = store.Change(
                 added=revision.added,

@@ -1,7 +1,7 @@
-"""Forgetting a person: one mark in `forgotten`, and then every generation removes what it holds of the person.
+"""Forget a person: write one mark to `forgotten`, and have it carried out in every generation.
 
-A generation that runs does so between two batches; the command waits for it. One that has ended is done here, by an
-attempt of its own that fences every other out. What cannot be removed at once is said.
+A running generation does so between two batches, and the command waits for it. In an ended one, the command itself
+carries the mark out, as a new attempt that fences all others out. The answer says what cannot be removed at once.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Outcome:
 
 
 def check_user_id(user_id: str) -> str:
-    """Never repeats the id: the sentence may go into a log."""
+    """Raise if the id cannot be one. The error never repeats the id, because it may go into a log."""
     try:
         size = len(user_id.encode())
     except UnicodeEncodeError:
@@ -117,7 +117,7 @@ def check_user_id(user_id: str) -> str:
 
 
 def find_rows(layout: Layout, user_id: str, tell: Tell) -> dict[str, Counter[int]]:
-    """How many rows of a person each big table holds now, by generation. Reads one column of every file."""
+    """Count the rows of a person in each big table, by generation. Reads one column of every file."""
     found: dict[str, Counter[int]] = {name: Counter() for name in BIG_TABLES}
     next_report = Deadline(TELL_SECONDS)
     for name in BIG_TABLES:
@@ -161,13 +161,13 @@ def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested
 
 
 def has_ended(ledger: Ledger, generation: int) -> bool:
-    """Whether nobody will write it unless it is asked for again. What the history does not know has ended."""
+    """Whether no driver writes it unless it is resumed. A generation that the history does not know has ended."""
     is_known = ledger.command_of(generation) is not None
     return not is_known or ledger.is_finished(generation) or is_over(ledger, generation)
 
 
 def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: set[int]) -> Offsets:
-    """The end of every topic that was ever asked for; of one that is gone, as far as it was read."""
+    """Return the end of every topic that was ever asked for; of a deleted topic, how far it was read."""
     generations = sorted({*ledger.generations, *with_rows})
     specs = [load_spec(layout, generation) for generation in generations]
     targets = [request.target for request in ledger.requests] + [spec.target for spec in specs if spec]
@@ -181,11 +181,11 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
 
 
 def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: int, tell: Tell) -> str:
-    """Has a mark carried out in one generation, by whoever may write it; that may change while we look."""
+    """Have a mark carried out in one generation: by its driver, or here if it has ended. That may change meanwhile."""
     for _ in range(MOST_CHANGES):
         if has_ended(history.ledger(), generation):
             try:
-                return forget_in_ended(settings.layout, generation)
+                return carry_out_in_ended(settings.layout, generation)
             except FencedError:
                 tell(f"generation {generation}: a driver has taken it over")
         else:
@@ -195,7 +195,7 @@ def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: 
     return SILENT
 
 
-def forget_in_ended(layout: Layout, generation: int) -> str:
+def carry_out_in_ended(layout: Layout, generation: int) -> str:
     spec, last = load_spec(layout, generation), newest_progress(layout, generation)
     if spec is None:
         return UNKNOWN
@@ -207,13 +207,13 @@ def forget_in_ended(layout: Layout, generation: int) -> str:
     sink = BatchSink(layout, spec, attempt)
     if sink.has_begun(following):
         return CUT_OFF
-    if sink.forget() is not None and last is not None:
+    if sink.carry_out_marks() is not None and last is not None:
         report_again(layout, replace(last, attempt=attempt), datetime.now(UTC))
     return DONE
 
 
 def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) -> str:
-    """Until readers of a running generation see it without the person; not longer than its driver is silent."""
+    """Wait until the driver has carried out the mark, and readers no longer see the person, or is silent."""
     began, next_report = datetime.now(UTC), Deadline(TELL_SECONDS)
     patience = timedelta(seconds=settings.stale_seconds + settings.heartbeat_seconds)
     while True:
@@ -229,7 +229,7 @@ def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) 
 
 
 def mark_at(layout: Layout, progress: Progress) -> int:
-    """The last mark that is carried out in all tables at the versions that belong together."""
+    """Return the last mark that is carried out in all tables at the versions of a progress row."""
     app_id = forgotten_app_id(progress.generation)
     return min(
         store.open_version(layout, name, version).transaction_version(app_id) or 0

@@ -23,7 +23,7 @@ from switchyard.tables.logs import tell
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep import small_tables
-from switchyard.upkeep.referenced_versions import last_batches, read_referenced_versions, renew_pin
+from switchyard.upkeep.referenced_versions import last_batches, read_referenced_versions, reference_newest_versions
 from switchyard.upkeep.vacuum import vacuum_table
 
 LEAST_RETENTION_HOURS = 1.0
@@ -118,7 +118,7 @@ def vacuum(settings: Settings, asked: Round) -> Result:
     if not asked.dry_run:
         for generation in living:
             if _is_at_rest(ledger, generation, asked):
-                renew_pin(layout, generation)
+                reference_newest_versions(layout, generation)
     return {"tables": [asdict(vacuumed) for vacuumed in done]}
 
 

@@ -54,11 +54,12 @@ def _last_batch(table: DeltaTable, generation: int) -> datetime | None:
     return max(filter(None, latest), default=None)
 
 
-def renew_pin(layout: Layout, generation: int) -> bool:
-    """Names the present versions for a retired generation, so that old ones need not be kept for it.
+def reference_newest_versions(layout: Layout, generation: int) -> bool:
+    """Report the newest versions for a retired generation, so that vacuum need not keep the old ones for it.
 
-    Its rows are the same at both, unless somebody died in the middle of a batch or of forgetting a person: then the old
-    versions stay named until that is finished. The row is dated as the one that it repeats: nobody was heard of.
+    Its rows are the same at both, unless an attempt died within a batch or while it carried out a mark. Then the old
+    versions stay referenced until that is finished. The new row has the time of the one that it repeats, because it is
+    no sign of life.
     """
     last = newest_progress(layout, generation)
     if last is None:

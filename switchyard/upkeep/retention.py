@@ -1,6 +1,6 @@
-"""What of a Delta table's folder may go. Pure: decides from listings, touches no disk.
+"""Decide which files of a Delta table's folder may be deleted. Pure: works on listings, touches no disk.
 
-A version is needed when somebody may still read it: the newest, every one that was the newest in the retention time,
+A version is needed while somebody may still read it: the newest, every one that was the newest in the retention time,
 and every one that a progress row names which a reader may have opened in that time.
 """
 
@@ -85,15 +85,15 @@ def first_readable(log: Sequence[Stored]) -> int:
 def plan_log(log: Sequence[Stored], needed: Iterable[int], now: datetime, retention: timedelta) -> LogPlan:
     """Keeps the newest checkpoint not after any needed version, and everything from there on.
 
-    A checkpoint must have been there for the retention: who began to open the table before it still needs what it
-    stands for.
+    The checkpoint must be older than the retention: a reader that began to open the table before it was written still
+    needs the entries that it replaces.
     """
     old_enough = [file for file in log if file.at <= now - retention]
     checkpoints = [version for file in old_enough if (version := _version(file.path, _CHECKPOINT)) is not None]
     first_needed = min(needed, default=0)
     base = max((version for version in checkpoints if version <= first_needed), default=first_readable(log))
     of_version = {file: version for file in log if (version := _version(file.path, _OF_VERSION)) is not None}
-    # Oldest first: who stops half-way leaves no hole in what can be opened.
+    # Oldest first: a vacuum that stops half-way leaves no hole in the versions that can be opened.
     old = sorted((file for file, version in of_version.items() if version < base), key=lambda file: file.path)
     drafts = [file for file in log if _DRAFT.match(file.path) and file.at < now - 2 * retention]
     return LogPlan(base, old + drafts)

@@ -1,4 +1,4 @@
-"""The small tables, kept small: few files, and no rows of logs and progress beyond their keep time."""
+"""Keep the small tables small: few files, and no rows of logs and progress beyond their keep time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from switchyard.tables.compaction import LiveFile, list_files, replace_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import FILE_BYTES, gather, scan_files
 from switchyard.tables.schemas import FILE_SCHEMAS, PROGRESS, TIMESTAMP
-from switchyard.upkeep.progress_folding import KNOWN_BY, fold_progress, know_progress
+from switchyard.upkeep.progress_summary import KNOWN_BY, know_progress, summarize_progress
 
 ROWS_PER_FILE = 20_000
 MOST_LOOKS = 5
@@ -62,14 +62,14 @@ def shorten_logs(layout: Layout, before: datetime, dry_run: bool = False) -> Sho
 
 
 def shorten_progress(layout: Layout, generation: int, before: datetime | None, dry_run: bool = False) -> Shortened:
-    """Folds the rows of a generation that are older than a moment; None removes all, when the generation is gone."""
+    """Summarize the rows of a generation that are older than a moment; None removes all, for a removed generation."""
 
     def choose(table: DeltaTable) -> Keep:
         if before is None:
             return lambda pieces: ()
         live = {file.path: file.rows for file in list_data_files(table).values() if file.generation == generation}
         known = know_progress(scan_files(Folder.at(table.table_uri), live, PROGRESS, KNOWN_BY))
-        return lambda pieces: [fold_progress(pa.concat_tables(pieces), before, known)]
+        return lambda pieces: [summarize_progress(pa.concat_tables(pieces), before, known)]
 
     return shorten(layout, "progress", generation, choose, dry_run)
 
@@ -82,7 +82,7 @@ def merge_small(layout: Layout, name: str, dry_run: bool = False) -> Shortened:
 def shorten(
     layout: Layout, name: str, generation: int | None, choose: Callable[[DeltaTable], Keep], dry_run: bool = False
 ) -> Shortened:
-    """Writes what is left of the rows into few files; looks again when somebody else has replaced a file."""
+    """Write the rows that stay into few files; look again if another writer has replaced a file."""
     done = Shortened(name)
     for _ in range(MOST_LOOKS if store.has_table(layout, name) else 0):
         table = store.open_table(layout, name)
@@ -120,7 +120,7 @@ class _Group:
     files: list[LiveFile]
 
     def shorten(self, keep: Keep, dry_run: bool) -> Shortened | None:
-        """None when somebody else has replaced one of the files."""
+        """Returns None if another writer has replaced one of the files."""
         before = sum(file.rows for file in self.files)
         kept = sum(rows.num_rows for rows in keep(self._scan()))
         removed = before - kept

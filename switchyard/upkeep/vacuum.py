@@ -1,6 +1,6 @@
-"""Deletes what no needed version of a table names: data files, leavings of dead attempts, old files of the log.
+"""Delete what no needed version of a table names: data files, what dead attempts left, old files of the log.
 
-It makes no commit. `retention` decides what is needed.
+Vacuum makes no commit. `retention.py` decides what is needed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def vacuum_table(
     in_flight: Mapping[int, datetime | None] | None = None,
     dry_run: bool = False,
 ) -> Vacuumed:
-    """`pins` are versions that must stay readable, however old; for `in_flight` see `find_garbage`."""
+    """`referenced` are versions that must stay readable, however old; for `in_flight` see `find_garbage`."""
     folder = Folder.at(layout.table(name))
     table = store.open_table(layout, name)
     if not dry_run:
@@ -99,7 +99,7 @@ def live_paths(table: DeltaTable) -> list[str]:
 
 
 def check_all_there(table: DeltaTable, name: str, present: Collection[str]) -> None:
-    """Names that do not match what is listed would make live files look like garbage."""
+    """Raise if a live file is missing: the names in the log would then make other live files look like garbage."""
     missing = [path for path in live_paths(table) if path not in present]
     if missing:
         raise SwitchyardError(

@@ -72,11 +72,11 @@ class World:
         if dies_at is not None:
             self.sink.writers[dies_at].commit_mark = die  # type: ignore[method-assign, assignment]
             with suppress(Died):
-                self.sink.forget()
+                self.sink.carry_out_marks()
             self.restart()
         for mark in meanwhile:
             self.mark(*mark)
-        self.sink.forget()
+        self.sink.carry_out_marks()
         self.forgotten = set(self.marked)
 
     def run(self, batch_id: int, batch: list[Event], crash: str) -> None:
@@ -131,4 +131,4 @@ def test_joined_is_the_join_of_what_is_not_forgotten(
             world.check()
         world.forget()
         world.check()
-        assert world.sink.forget() is None
+        assert world.sink.carry_out_marks() is None

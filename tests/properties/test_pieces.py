@@ -28,7 +28,7 @@ from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import newest_rows
 from tests import model
 from tests.properties.test_batches import spec_of
-from tests.properties.test_folding import Row, reports
+from tests.properties.test_progress_summary import Row, reports
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

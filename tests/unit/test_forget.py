@@ -92,7 +92,7 @@ def test_an_ended_generation_forgets_and_its_readers_see_it(layout: Layout) -> N
     write_batch(layout)
     before = newest_progress(layout, 1)
     assert add_mark(layout, "a", ENDS, {}, "test") == 1
-    assert forget.forget_in_ended(layout, 1) == DONE
+    assert forget.carry_out_in_ended(layout, 1) == DONE
     progress = newest_progress(layout, 1)
     assert before is not None
     assert progress is not None
@@ -111,16 +111,16 @@ def test_an_ended_generation_forgets_and_its_readers_see_it(layout: Layout) -> N
 def test_forgetting_again_changes_nothing(layout: Layout) -> None:
     write_batch(layout)
     add_mark(layout, "a", ENDS, {}, "test")
-    forget.forget_in_ended(layout, 1)
+    forget.carry_out_in_ended(layout, 1)
     rows = {name: store.read_rows(layout, name) for name in ("users", "accounts", "joined", "rejects", "progress")}
-    assert forget.forget_in_ended(layout, 1) == DONE
+    assert forget.carry_out_in_ended(layout, 1) == DONE
     assert rows == {name: store.read_rows(layout, name) for name in rows}
 
 
 def test_a_driver_that_was_thought_dead_cannot_write_after_it(layout: Layout) -> None:
     sink = write_batch(layout)
     add_mark(layout, "a", ENDS, {}, "test")
-    forget.forget_in_ended(layout, 1)
+    forget.carry_out_in_ended(layout, 1)
     with pytest.raises(FencedError):
         sink.commit_arrow(1, batch_table(EVENTS, [Event("account", "a", 9, 0, 1)], "left"))
     assert user_ids(layout, "joined") == ["b"]
@@ -129,12 +129,12 @@ def test_a_driver_that_was_thought_dead_cannot_write_after_it(layout: Layout) ->
 def test_half_a_batch_is_left_to_its_replay(layout: Layout) -> None:
     write_batch(layout, is_reported=False)
     add_mark(layout, "a", ENDS, {}, "test")
-    assert forget.forget_in_ended(layout, 1) == CUT_OFF
+    assert forget.carry_out_in_ended(layout, 1) == CUT_OFF
     assert user_ids(layout, "users") == ["a", "b"]
 
 
 def test_a_generation_without_a_spec_is_said_to_be_pending(layout: Layout) -> None:
-    assert forget.forget_in_ended(layout, 7) == UNKNOWN
+    assert forget.carry_out_in_ended(layout, 7) == UNKNOWN
 
 
 def test_waiting_ends_when_readers_see_it_or_the_driver_is_silent(layout: Layout) -> None:
@@ -142,7 +142,7 @@ def test_waiting_ends_when_readers_see_it_or_the_driver_is_silent(layout: Layout
     sink = write_batch(layout)
     mark = add_mark(layout, "a", ENDS, {}, "test")
     assert forget.wait_for_driver(settings, 1, mark, lambda line: None) == SILENT
-    sink.forget()
+    sink.carry_out_marks()
     assert forget.wait_for_driver(settings, 1, mark, lambda line: None) == SILENT
     report_batch(layout, sink, 0, 0)
     assert forget.wait_for_driver(settings, 1, mark, lambda line: None) == DONE

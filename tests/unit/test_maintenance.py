@@ -34,7 +34,7 @@ from switchyard.upkeep.maintenance import (
     tend_small_tables,
     vacuum,
 )
-from switchyard.upkeep.referenced_versions import renew_pin
+from switchyard.upkeep.referenced_versions import reference_newest_versions
 from switchyard.upkeep.small_tables import merge_small, shorten_logs, shorten_progress
 from tests.specs import make_spec
 
@@ -376,7 +376,7 @@ def test_a_retired_generation_is_read_at_present_versions_and_holds_no_log(layou
     assert renewed.at - last.at < timedelta(seconds=1)
     assert (renewed.batchId, renewed.endOffsets, renewed.startOffsets) == (0, last.endOffsets, None)
     assert offsets(layout, "users", 1, renewed.usersVersion) == [0]
-    assert not renew_pin(layout, 1)
+    assert not reference_newest_versions(layout, 1)
 
 
 def test_a_generation_that_ended_in_the_middle_of_a_batch_keeps_its_versions(layout: Layout) -> None:
@@ -384,7 +384,7 @@ def test_a_generation_that_ended_in_the_middle_of_a_batch_keeps_its_versions(lay
     writing.commit(0)
     writing.report(0, NOW)
     writing.commit(1, ("users",))
-    assert not renew_pin(layout, 1)
+    assert not reference_newest_versions(layout, 1)
 
 
 def test_the_history_is_merged_while_a_store_is_open(layout: Layout) -> None:

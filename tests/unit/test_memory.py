@@ -37,7 +37,7 @@ from switchyard.tables.reader import Reader
 from switchyard.tables.schemas import PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import TableWriter, claim_attempt
-from switchyard.upkeep.forget import DONE, find_rows, forget_in_ended
+from switchyard.upkeep.forget import DONE, carry_out_in_ended, find_rows
 from switchyard.upkeep.referenced_versions import read_referenced_versions
 from switchyard.upkeep.small_tables import merge_small
 from tests.memory import measure
@@ -149,7 +149,7 @@ def test_a_person_with_a_million_rows_is_forgotten(big: Layout, layout: Layout) 
     shutil.copytree(big.root, layout.root)
     lost = count_person(layout)["users"][1]
     add_mark(layout, "user-0", {"users": {0: ROWS - 10}, "accounts": {0: 0}}, {}, "test")
-    done, taken = measure(forget_in_ended, layout, 1)
+    done, taken = measure(carry_out_in_ended, layout, 1)
     assert done == DONE
     assert taken < 400
     kept = count_person(layout)
@@ -175,7 +175,7 @@ def test_a_person_who_comes_back_with_many_long_events_is_forgotten(layout: Layo
     keep_spec(layout, spec_of(join_type))
     report_all(layout)
     add_mark(layout, "a", {"users": {0: 10}, "accounts": {0: 0}}, {}, "test")
-    done, taken = measure(forget_in_ended, layout, 1)
+    done, taken = measure(carry_out_in_ended, layout, 1)
     assert done == DONE
     assert taken < 400
     for name, column in (("users", "offset"), ("joined", "userOffset")):

@@ -94,7 +94,7 @@ def test_so_does_one_whose_log_moves_on_between_the_look_and_the_commit(
     assert read_lines(layout) == list(range(2 if "drop" in meeting else 0, 6))
 
 
-def test_a_driver_reports_while_its_progress_is_folded(layout: Layout) -> None:
+def test_a_driver_reports_while_its_progress_is_summarized(layout: Layout) -> None:
     """`a concurrent transaction deleted data this operation read` once ended a driver here."""
     kept = store.open_table(layout, "progress")
     for number in range(40):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from switchyard.offsets import to_json
 from switchyard.tables.schemas import PROGRESS
-from switchyard.upkeep.progress_folding import fold_progress, know_progress
+from switchyard.upkeep.progress_summary import know_progress, summarize_progress
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SCHEMA = pa.schema([field for field in PROGRESS if field.name != "generation"])
@@ -67,8 +67,8 @@ def test_a_last_batch_that_is_replayed_later_counts_once(rows: list[Row], first:
     if not batches:
         return
     again = {**batches[-1], "at": NOW + timedelta(hours=1)}
-    folded = fold_progress(pa.Table.from_pylist(rows, schema=SCHEMA), NOW + timedelta(seconds=first)).to_pylist()
-    assert account([*folded, again]) == account([*rows, again])
+    summary = summarize_progress(pa.Table.from_pylist(rows, schema=SCHEMA), NOW + timedelta(seconds=first)).to_pylist()
+    assert account([*summary, again]) == account([*rows, again])
 
 
 @settings(deadline=None)
@@ -76,17 +76,17 @@ def test_a_last_batch_that_is_replayed_later_counts_once(rows: list[Row], first:
 def test_folding_changes_nothing_that_is_asked(rows: list[Row], first: int, more: int, shuffle: object) -> None:
     shuffled = list(rows)
     shuffle.shuffle(shuffled)  # type: ignore[attr-defined]
-    once = fold_progress(pa.Table.from_pylist(shuffled, schema=SCHEMA), NOW + timedelta(seconds=first))
-    twice = fold_progress(once, NOW + timedelta(seconds=first + more))
-    for folded in (once.to_pylist(), twice.to_pylist()):
-        assert account(folded) == account(rows)
+    once = summarize_progress(pa.Table.from_pylist(shuffled, schema=SCHEMA), NOW + timedelta(seconds=first))
+    twice = summarize_progress(once, NOW + timedelta(seconds=first + more))
+    for summary in (once.to_pylist(), twice.to_pylist()):
+        assert account(summary) == account(rows)
         newest = max(rows, key=lambda row: (row["attempt"], row["at"]), default=None)
-        found = max(folded, key=lambda row: (row["attempt"], row["at"]), default=None)
+        found = max(summary, key=lambda row: (row["attempt"], row["at"]), default=None)
         if newest and found:
             same = ("attempt", "batchId", "at", "endOffsets", "usersVersion")
             assert [newest[name] for name in same] == [found[name] for name in same]
         else:
-            assert folded == []
+            assert summary == []
     recent = [row for row in rows if row["at"] >= NOW + timedelta(seconds=first)]  # type: ignore[operator]
     assert all({**dict.fromkeys(SCHEMA.names), **row} in once.to_pylist() for row in recent)
     old = [row for row in once.to_pylist() if row["at"] < NOW + timedelta(seconds=first)]
@@ -102,9 +102,9 @@ def test_folding_part_by_part_changes_nothing_that_is_asked(
     mixed = [*rows[::2], *rows[1::2]] if is_mixed else rows
     parts = [pa.Table.from_pylist(mixed[at : at + size], schema=SCHEMA) for at in range(0, len(mixed), size)]
     known = know_progress(parts)
-    folded = [row for part in parts for row in fold_progress(part, before, known).to_pylist()]
-    assert account(folded) == account(rows)
+    summary = [row for part in parts for row in summarize_progress(part, before, known).to_pylist()]
+    assert account(summary) == account(rows)
     newest = max(rows, key=lambda row: (row["attempt"], row["at"]), default=None)
-    found = max(folded, key=lambda row: (row["attempt"], row["at"]), default=None)
+    found = max(summary, key=lambda row: (row["attempt"], row["at"]), default=None)
     assert newest is None or [newest[name] for name in ("batchId", "at")] == [found[name] for name in ("batchId", "at")]
-    assert all({**dict.fromkeys(SCHEMA.names), **row} in folded for row in rows if row["at"] >= before)  # type: ignore[operator]
+    assert all({**dict.fromkeys(SCHEMA.names), **row} in summary for row in rows if row["at"] >= before)  # type: ignore[operator]

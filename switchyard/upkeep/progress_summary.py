@@ -1,7 +1,7 @@
-"""progress, made shorter: heartbeats that nobody asks for any more go, and old batches are folded into one row.
+"""Shorten `progress`: drop old heartbeats, and sum up old batches in one row.
 
-The audit adds up all batches of a generation and checks that each begins where the one before has ended. A folded row
-stands for a chain without a break: it begins where the first began and has the sums of all. A break stays visible.
+The audit adds up all batches of a generation and checks that each begins where the one before ended. A summary row
+stands for an unbroken chain of batches: it begins where the first began and has the sums of all. A break stays visible.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def know_progress(pieces: Iterable[pa.Table]) -> Known:
     return Known(batches, times, newest)
 
 
-def fold_progress(rows: pa.Table, before: datetime, known: Known | None = None) -> pa.Table:
-    """Rows of one generation, with all that is older than a moment made short; sorted by time.
+def summarize_progress(rows: pa.Table, before: datetime, known: Known | None = None) -> pa.Table:
+    """Shorten what is older than `before` in rows of one generation; return them sorted by time.
 
     `known` is needed when these are not all rows of the generation.
     """
@@ -67,23 +67,23 @@ def fold_progress(rows: pa.Table, before: datetime, known: Known | None = None) 
     is_apart = pc.or_(is_last, is_elsewhere)
     heartbeat = rows.filter(pc.and_(pc.and_(is_old, pc.invert(is_batch)), pa.array(_is_newest(rows, known))))
     chain = old.filter(pc.invert(pc.or_(is_again, is_apart)))
-    folded = [fold_batches(chain), keep_last(old.filter(pc.and_(is_apart, pc.invert(is_again))))]
-    return pa.concat_tables([*folded, heartbeat, recent]).sort_by([("at", "ascending")])
+    summary = [summarize_batches(chain), keep_last(old.filter(pc.and_(is_apart, pc.invert(is_again))))]
+    return pa.concat_tables([*summary, heartbeat, recent]).sort_by([("at", "ascending")])
 
 
 def _is_elsewhere(here: pa.ChunkedArray, asked: pa.ChunkedArray, known: Known) -> pa.Array:
-    """Whether a batch was also reported in rows that are not here: then its last report counts, wherever it is."""
+    """Whether a batch was also reported in rows that are not here. Its last report counts, wherever that is."""
     batches, times = np.unique(here.to_numpy(), return_counts=True)
     all_times = known.times[np.searchsorted(known.batches, batches)]
     return pa.array(np.isin(asked.to_numpy(), batches[all_times > times]))
 
 
 def _is_newest(rows: pa.Table, known: Known) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Marks the last row of the newest attempt, if it is among these."""
+    """Find the last row of the newest attempt, if it is among these."""
     attempts, at = rows["attempt"].to_numpy(), rows["at"].cast(pa.int64()).to_numpy()
-    mark = (attempts == known.newest[0]) & (at == known.newest[1])
-    mark[np.flatnonzero(mark)[:-1]] = False
-    return np.asarray(mark)
+    is_newest = (attempts == known.newest[0]) & (at == known.newest[1])
+    is_newest[np.flatnonzero(is_newest)[:-1]] = False
+    return np.asarray(is_newest)
 
 
 def keep_last(batches: pa.Table) -> pa.Table:
@@ -93,7 +93,7 @@ def keep_last(batches: pa.Table) -> pa.Table:
     return ordered.filter(pa.array(np.append(ids[1:] != ids[:-1], True)[: len(ids)]))
 
 
-def fold_batches(batches: pa.Table) -> pa.Table:
+def summarize_batches(batches: pa.Table) -> pa.Table:
     """One row for each unbroken chain of batches; a batch that was reported twice counts once, as last reported."""
     if batches.num_rows == 0:
         return batches
@@ -102,13 +102,13 @@ def fold_batches(batches: pa.Table) -> pa.Table:
     is_first = np.array([True] + [start != end for start, end in zip(starts[1:], ends[:-1], strict=True)])
     firsts = np.flatnonzero(is_first)
     lasts = np.append(firsts[1:], len(is_first)) - 1
-    folded = ordered.take(pa.array(lasts))
-    folded = _replace(folded, "startOffsets", ordered["startOffsets"].take(pa.array(firsts)))
+    summary = ordered.take(pa.array(lasts))
+    summary = _replace(summary, "startOffsets", ordered["startOffsets"].take(pa.array(firsts)))
     for name in SUMS:
-        folded = _replace(folded, name, pa.array(np.add.reduceat(ordered[name].to_numpy(), firsts)))
+        summary = _replace(summary, name, pa.array(np.add.reduceat(ordered[name].to_numpy(), firsts)))
     for name in LARGEST:
-        folded = _replace(folded, name, pa.array(np.maximum.reduceat(ordered[name].to_numpy(), firsts)))
-    return folded
+        summary = _replace(summary, name, pa.array(np.maximum.reduceat(ordered[name].to_numpy(), firsts)))
+    return summary
 
 
 def _replace(rows: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
