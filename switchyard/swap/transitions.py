@@ -1,25 +1,27 @@
 """The steps of a swap, each one transaction on the history. Any actor may take any step, crash after it, or repeat it.
 
-A request, once accepted, ends in exactly one of the outcomes on the right:
+A request ends in exactly one of the outcomes on the right:
 
-    REQUESTED ──► STARTING ──► READY ──► try_flip() ─────────────────────────────────► APPLIED
-        │             │           │
-        └─────────────┴───────────┴────► withdrawn: a newer request ─────────────────► SUPERSEDED
-                                         withdrawn: its deadline, its driver, give_up() ► FAILED
-                                         what it asks for is active again ────────────► REFRESHED
+    REQUESTED ─► STARTING ─► READY ─► try_flip() ────────────► APPLIED
+        │            │         │
+        ├────────────┴─────────┴─ a newer request is there ──► SUPERSEDED
+        ├────────────┴─────────┴─ its deadline, give_up() ───► FAILED
+        └─ what it asks for is active again, and stays ──────► REFRESHED
 
-A command that needs no swap is settled at once: REFRESHED, REJECTED, or PLANNED for a dry run. The command for a
+A command that needs no request is settled at once: REFRESHED, REJECTED, or PLANNED for a dry run. The command for a
 snapshot goes from STARTING to PLANNED (finished) or FAILED, and never flips by itself.
 
-A generation, by the last of its entries:
+A generation, by the newest of its entries:
 
-    (pending) ──► APPLIED: active ──► LINGERING ──► RETIRED ──► RETIRED twice: its rows are removed
-        │               ▲                 │            │
-        │               └─ a rollback, an undo, or the same message asks for it again
-        └── failed or superseded ──► RETIRED, when what it left is removed
+                  flip             next flip              try_retire()
+    (no entry) ─────────► APPLIED ───────────► LINGERING ──────────────► RETIRED
+        │                    ▲                     │                        │
+        │                    └─── rollback, undo, resume: asked for again ──┤
+        │ failed or superseded                                              │ try_remove()
+        └─ close_abandoned() ─► RETIRED                                     └───────────► RETIRED twice: removed
 
-It remains active until another request flips; LINGERING until its time is over and its successor was seen at work;
-RETIRED until its keep time is over (try_remove).
+APPLIED until another request flips. LINGERING until its time is over and its successor has reported since, or a person
+retires it. RETIRED until its keep time is over.
 
 Each step is one loop: read, let the rules decide, commit as the very next version of what was read, or look again. The
 history is `swap_history` with the status row; `swap/history_store.py` keeps both in Delta. Nothing here does any other
