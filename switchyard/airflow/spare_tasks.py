@@ -16,13 +16,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException,
 
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.driver_runs import STOPPED_EXIT_CODE, DriverLog
-from switchyard.airflow.spark_submit import SparkSubmit, read_submit
 from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.deadline import Deadline
 from switchyard.layout import PROJECT
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from switchyard.airflow.spark_submit import SparkSubmit
     from switchyard.drivers.detached_process import DetachedProcess
     from switchyard.drivers.hand_off import HandOff
 
@@ -50,6 +50,7 @@ class SpareOperator(BaseOperator):
         self._was_ended = False
 
     def execute(self, context: Context) -> str:
+        from switchyard.airflow.spark_submit import read_submit
         from switchyard.drivers.hand_off import HandOff
         from switchyard.drivers.spare_claim import end_spares
         from switchyard.kafka.client_settings import write_properties

@@ -83,6 +83,7 @@ class Database(Server):
         )
 
     def prepare(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         make_private(self.socket_folder)
         if not self.data.exists():
             draft = self.folder / "data.new"
