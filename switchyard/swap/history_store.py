@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from switchyard.errors import LostRaceError
 from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.swap.history import Entry, Event, Ledger, StatusRow
@@ -47,7 +46,6 @@ class HistoryStore:
         self._entries: dict[str, list[Entry]] = {}
         self._ledger: tuple[int, Ledger] = (-1, Ledger())
         self._status_row: tuple[int, StatusRow] = (-1, StatusRow())
-        self._lost_races = 0
 
     def ledger(self) -> Ledger:
         self._history.update_incremental()
@@ -58,12 +56,17 @@ class HistoryStore:
         return self._status_row_at(self._status)
 
     def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
-        """Write entries as the version after the one that `ledger` was read at; False if another writer took it."""
-        # The table as it is open here may be newer than what the caller has read: then the decision is out of date.
-        is_newest = self._ledger[1] is ledger and self._ledger[0] == self._history.version()
+        """Write entries as the version after the one that `ledger` was read at; False if another writer took it.
+
+        A loser reads and decides again, as often as it takes: each lost race is a commit of somebody else.
+        """
+        # The table as it is open here may be newer than what the caller has read: then its decision is out of date.
+        if self._ledger[1] is not ledger or self._ledger[0] != self._history.version():
+            return False
         written = stamp(entries, ledger, self._clock())
-        change = store.Change(rows=[row_of(entry) for entry in written])
-        if not self._is_won(is_newest and store.commit_next(self._history, "swap_history", change)):
+        if not store.commit_next(
+            self._history, "swap_history", store.Change(rows=[row_of(entry) for entry in written])
+        ):
             return False
         for entry in written:
             self._on_written(entry)
@@ -72,14 +75,7 @@ class HistoryStore:
     def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
         """Replace the status row; False if it has changed since `before` was read."""
         is_newest = self._status_row[1] is before and self._status_row[0] == self._status.version()
-        return self._is_won(is_newest and store.commit_next(self._status, "status", change_of(before, after)))
-
-    def _is_won(self, is_won: bool) -> bool:
-        """Count the races lost in a row: the loser reads and decides again, but not for ever."""
-        self._lost_races = 0 if is_won else self._lost_races + 1
-        if self._lost_races > store.MOST_RACES:
-            raise LostRaceError("the history is changed by others faster than it can be read; try again")
-        return is_won
+        return is_newest and store.commit_next(self._status, "status", change_of(before, after))
 
     def _status_row_at(self, table: DeltaTable) -> StatusRow:
         version = int(table.version())
