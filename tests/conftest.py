@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from switchyard.layout import Layout
+from switchyard.settings import Settings
 from tests.topics import Topics
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def topics(broker: Broker) -> Topics:
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout(str(tmp_path / "root"))
+
+
+@pytest.fixture
+def settings(layout: Layout) -> Settings:
+    return Settings(root=layout.root)
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +83,6 @@ def spark() -> Iterator[SparkSession]:
 
     from switchyard.drivers.jars import delta_jars, spark_jars
     from switchyard.drivers.java import find_java
-    from switchyard.settings import Settings
     from switchyard.stream.session import session_conf
 
     os.environ.update(PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java().path))

@@ -12,8 +12,8 @@ import pytest
 
 from switchyard.drivers.submission import submit_arguments
 from switchyard.kafka.client_settings import read_properties, write_properties
-from switchyard.policies import Target
 from switchyard.settings import Settings
+from tests.specs import TARGET
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -37,7 +37,6 @@ PASTED = {
     "ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n",
     "properties": f"sasl.username=me\nsasl.password={CANARY}\n",
 }
-TARGET = Target("users", "accounts", "left")
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ import pytest
 from switchyard.drivers.submission import submit_arguments
 from switchyard.errors import InputError
 from switchyard.layout import PROJECT
-from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.history import Request
 from tests.dags.conftest import DAGS, load_dag
+from tests.specs import TARGET
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from switchyard.airflow.generation_operator import GenerationSubmitOperator
     from switchyard.airflow.spark_submit import SparkSubmit
 
-TARGET = Target("users", "accounts", "left")
 REQUEST = Request(1, "swap-7", 7, TARGET, "latest", "test", datetime.now(UTC))
 KUBERNETES = "k8s://https://cluster:6443"
 

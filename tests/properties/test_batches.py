@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import defaultdict
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -15,13 +14,13 @@ from hypothesis import strategies as st
 from switchyard.errors import FencedError
 from switchyard.layout import Layout
 from switchyard.records import LEFT
-from switchyard.spec import GenerationSpec
 from switchyard.tables import joined_changes, store
 from switchyard.tables.joined_writer import commit_joined
 from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 from tests import model
 from tests.model import Event
+from tests.specs import make_spec
 
 CRASHES = ("none", "before", "after users", "after joined", "replayed")
 SIDES = ("user", "account")
@@ -62,19 +61,6 @@ def arrivals(draw: st.DrawFn, histories: st.SearchStrategy[list[Drawn]]) -> list
         following[side, partition] += 1
     cuts = sorted(draw(st.lists(st.integers(0, len(events)), max_size=4)))
     return [events[low:high] for low, high in zip([0, *cuts], [*cuts, len(events)], strict=True)]
-
-
-def spec_of(join_type: str) -> GenerationSpec:
-    return GenerationSpec(
-        generation=1,
-        usersTopic="users",
-        accountsTopic="accounts",
-        joinType=join_type,
-        start="earliest",
-        startOffsets={},
-        readyOffsets={},
-        requestedAt=datetime.now(UTC),
-    )
 
 
 def batch_table(before: list[Event], batch: list[Event], join_type: str) -> pa.Table:
@@ -133,7 +119,7 @@ def test_few_people_with_many_events_are_joined_alike(
 def check_batches(join_type: str, batches: list[list[Event]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         layout = Layout(root)
-        sink = BatchSink(layout, spec_of(join_type), claim_attempt(layout, 1))
+        sink = BatchSink(layout, make_spec(joinType=join_type), claim_attempt(layout, 1))
         before: list[Event] = []
         for batch_id, batch in enumerate(batches):
             crash = data.draw(st.sampled_from(CRASHES))
@@ -164,7 +150,7 @@ def stored_positions(layout: Layout) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("table", ["users", "accounts", "joined", "rejects"])
 def test_a_replaced_attempt_cannot_commit_what_it_had_prepared(tmp_path: str, table: str) -> None:
     layout = Layout(str(tmp_path))
-    sink = BatchSink(layout, spec_of("left"), claim_attempt(layout, 1))
+    sink = BatchSink(layout, make_spec(joinType="left"), claim_attempt(layout, 1))
     writer = sink.writers[table]
     prepared = writer.refresh().version()
     claim_attempt(layout, 1)

@@ -30,9 +30,9 @@ from tests.properties.test_batches import (
     crowded_events,
     expected_rows,
     few_events,
-    spec_of,
     stored_rows,
 )
+from tests.specs import make_spec
 
 CRASHES = ("none", "after users", "after joined", "replayed")
 
@@ -60,7 +60,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        self.sink = BatchSink(self.layout, spec_of(self.join_type), claim_attempt(self.layout, 1))
+        self.sink = BatchSink(self.layout, make_spec(joinType=self.join_type), claim_attempt(self.layout, 1))
 
     def mark(self, person: str, count: int) -> None:
         """The person is forgotten up to the end of the topics, which may be ahead of what was read."""

@@ -27,8 +27,8 @@ from switchyard.tables.progress import batches
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import newest_rows
 from tests import model
-from tests.properties.test_batches import spec_of
 from tests.properties.test_progress_summary import Row, reports
+from tests.specs import make_spec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -122,7 +122,7 @@ def test_a_join_in_parts_is_the_join(
         parts = forgetting.join_events(events, spec)
         return Counter(str(row) for part in parts for row in part.to_pylist())
 
-    spec = spec_of(join_type)
+    spec = make_spec(joinType=join_type)
     with pytest.MonkeyPatch.context() as patch:
         whole = join(100)
         patch.setattr(forgetting, "MOST_PAIRS", most)

@@ -8,15 +8,14 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchyard.policies import Target
 from switchyard.swap import flip_rules, retirement_rules
 from switchyard.swap.history import LIFE, SETTLING, Entry, Event, Ledger, StatusRow
 from switchyard.tables.compaction import LiveFile, choose_files, count_overlaps, cut_into_groups
 from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
+from tests.specs import TARGET
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TARGET = Target("users", "accounts", "left")
 
 
 def ago(minutes: float) -> datetime:

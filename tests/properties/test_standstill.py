@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchyard.health.checks import explain_standstill
-from switchyard.policies import Rules, Target
+from switchyard.policies import Rules
 from switchyard.swap import flip_rules, transitions
 from switchyard.swap.history import Entry, Event, Ledger, StatusRow
 from tests.properties.memory_history import MemoryHistory
+from tests.specs import TARGET
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TARGET = Target("users", "accounts", "left")
 SECONDS = st.integers(0, 400)
 TIMES = SECONDS.map(lambda seconds: timedelta(seconds=seconds))
 LAGS = st.none() | st.integers(0, 3)

@@ -179,7 +179,7 @@ def test_a_store_that_takes_both_commits_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_specs_drafts_and_checkpoints_come_and_go(bucket: Layout) -> None:
-    spec = make_spec(0, Target("users", "accounts", "left"))
+    spec = make_spec(0)
     keep_draft(bucket, "s-1", spec)
     adopted = adopt_draft(bucket, "s-1", 7)
     assert adopted == spec.model_copy(update={"generation": 7}) == load_spec(bucket, 7)

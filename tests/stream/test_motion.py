@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.layout import Layout
-from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream import stall
 from switchyard.stream.runner import BatchRunner
@@ -28,7 +27,7 @@ WORKING = "concat(hash(id), if(id % 100000 = 0, java_method('java.lang.Thread', 
 @pytest.fixture
 def runner(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> BatchRunner:
     monkeypatch.setattr(stall, "QUIET_SECONDS", 0.0)
-    runner = BatchRunner(Settings(root=layout.root), make_spec(1, Target("users", "accounts", "left")), 1)
+    runner = BatchRunner(Settings(root=layout.root), make_spec(), 1)
     runner.progress.broker_ends = {"users": {0: 7}}
     return runner
 

@@ -62,8 +62,8 @@ def test_the_ids_of_backfills_are_not_for_messages(given: str) -> None:
         check_id(given)
 
 
-def test_a_backfill_is_ordered_once_settled_once_and_told_in_plain_words(layout: Layout) -> None:
-    settings, history = Settings(root=layout.root), open_history(layout)
+def test_a_backfill_is_ordered_once_settled_once_and_told_in_plain_words(layout: Layout, settings: Settings) -> None:
+    history = open_history(layout)
 
     def order() -> int:
         return take_order(history, "backfill-a", "to latest, 7 records").generation
@@ -112,9 +112,8 @@ def live_files(layout: Layout, generation: int) -> int:
 
 
 def test_a_backfill_that_failed_leaves_nothing_in_the_tables_and_no_file_that_was_never_committed(
-    layout: Layout,
+    layout: Layout, settings: Settings
 ) -> None:
-    settings = Settings(root=layout.root)
     snapshot, (committed, uncommitted) = order_with_files(settings, "backfill-a")
     other, (_, kept) = order_with_files(settings, "backfill-b")
     assert live_files(layout, snapshot.generation) == 1
@@ -124,8 +123,7 @@ def test_a_backfill_that_failed_leaves_nothing_in_the_tables_and_no_file_that_wa
     assert live_files(layout, other.generation) == 1
 
 
-def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> None:
-    settings = Settings(root=layout.root)
+def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout, settings: Settings) -> None:
     snapshot, places = order_with_files(settings, "backfill-a")
     writer = TableWriter(layout, "users", 1, 1)
     settle_snapshot(settings, open_history(layout), snapshot, Event.PLANNED, "built")
@@ -135,8 +133,10 @@ def test_a_finished_snapshot_keeps_its_rows_and_is_fenced(layout: Layout) -> Non
         writer.refresh()
 
 
-def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_are_still_going(layout: Layout) -> None:
-    settings, history = Settings(root=layout.root), open_history(layout)
+def test_a_snapshot_that_was_removed_cannot_be_published_even_while_its_files_are_still_going(
+    layout: Layout, settings: Settings
+) -> None:
+    history = open_history(layout)
     snapshot, _ = order_with_files(settings, "backfill-a")
     keep_spec(layout, make_spec(snapshot.generation, DEFAULTS))
     settle_snapshot(settings, history, snapshot, Event.PLANNED, "built")

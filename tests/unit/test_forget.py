@@ -31,7 +31,8 @@ from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep import forget
 from switchyard.upkeep.forget import CUT_OFF, DONE, SILENT, UNKNOWN
 from tests.model import Event
-from tests.properties.test_batches import batch_table, spec_of
+from tests.properties.test_batches import batch_table
+from tests.specs import make_spec
 from tests.unit.test_removal import activate
 from tests.waiting import eventually
 
@@ -51,7 +52,7 @@ def reject(value: str) -> dict[str, object]:
 
 def write_batch(layout: Layout, is_reported: bool = True, value: str = '{"userId": "a", "age": "x"}') -> BatchSink:
     """Generation 1 with one batch: two users, an account, a reject."""
-    spec = keep_spec(layout, spec_of("left"))
+    spec = keep_spec(layout, make_spec(joinType="left"))
     sink = BatchSink(layout, spec, claim_attempt(layout, 1))
     rows = pa.concat_tables([batch_table([], EVENTS, "left"), pa.Table.from_pylist([reject(value)], BATCH_SCHEMA)])
     if is_reported:
@@ -234,9 +235,11 @@ def test_marks_are_numbered_and_hold_no_id(layout: Layout) -> None:
     assert marks.find_persons(["a", "c", None]) == {"a"}
 
 
-def test_an_idle_driver_forgets_beside_its_watch_and_reports_the_new_versions(layout: Layout) -> None:
+def test_an_idle_driver_forgets_beside_its_watch_and_reports_the_new_versions(
+    layout: Layout, settings: Settings
+) -> None:
     write_batch(layout)
-    runner = BatchRunner(Settings(root=layout.root), spec_of("left"), claim_attempt(layout, 1))
+    runner = BatchRunner(settings, make_spec(joinType="left"), claim_attempt(layout, 1))
     mark = add_mark(layout, "a", ENDS, {}, "test")
     assert runner.sink.has_new_marks()
     runner.forget_soon()
@@ -252,9 +255,11 @@ def test_an_idle_driver_forgets_beside_its_watch_and_reports_the_new_versions(la
     ]
 
 
-def test_an_idle_driver_leaves_half_a_batch_to_its_replay_and_notices_a_successor(layout: Layout) -> None:
+def test_an_idle_driver_leaves_half_a_batch_to_its_replay_and_notices_a_successor(
+    layout: Layout, settings: Settings
+) -> None:
     write_batch(layout, is_reported=False)
-    runner = BatchRunner(Settings(root=layout.root), spec_of("left"), claim_attempt(layout, 1))
+    runner = BatchRunner(settings, make_spec(joinType="left"), claim_attempt(layout, 1))
     add_mark(layout, "a", ENDS, {}, "test")
     runner._forget_in_thread()
     assert user_ids(layout, "users") == ["a", "b"]
@@ -268,10 +273,10 @@ def test_an_idle_driver_leaves_half_a_batch_to_its_replay_and_notices_a_successo
 
 
 def test_what_fails_while_forgetting_ends_the_driver_with_a_reason(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     write_batch(layout)
-    runner = BatchRunner(Settings(root=layout.root), spec_of("left"), claim_attempt(layout, 1))
+    runner = BatchRunner(settings, make_spec(joinType="left"), claim_attempt(layout, 1))
     add_mark(layout, "a", ENDS, {}, "test")
     for path in Path(layout.table("users")).rglob("*.parquet"):
         path.unlink()

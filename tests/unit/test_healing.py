@@ -18,7 +18,6 @@ from switchyard.health.checks import Level
 from switchyard.health.healing import heal
 from switchyard.health.inputs import run_check
 from switchyard.layout import Layout
-from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
 from switchyard.swap.history import Entry, Event
@@ -26,9 +25,8 @@ from switchyard.swap.log_messages import open_history
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
 from tests.histories import write
+from tests.specs import TARGET
 from tests.waiting import eventually
-
-TARGET = Target("users", "accounts", "left")
 
 
 @pytest.fixture

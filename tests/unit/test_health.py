@@ -20,12 +20,12 @@ from switchyard.health.checks import (
     find_orphans,
 )
 from switchyard.health.incidents import Incident, Stage, find_news, open_incidents
-from switchyard.policies import Limits, Target
+from switchyard.policies import Limits
 from switchyard.settings import Settings
 from switchyard.swap.history import Entry, Event, Ledger, StatusRow
+from tests.specs import TARGET
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-TARGET = Target("users", "accounts", "left")
 LIMITS = Limits(
     stale=timedelta(seconds=15),
     hung=timedelta(seconds=45),

@@ -119,11 +119,6 @@ def merge_users(layout: Layout, generation: int) -> bool:
     return replace_files(layout, "users", generation, live, [write_file(writer.folder, generation, rows, False)])
 
 
-@pytest.fixture
-def settings(layout: Layout) -> Settings:
-    return Settings(root=layout.root)
-
-
 def test_the_retention_has_a_lower_bound(settings: Settings) -> None:
     with pytest.raises(InputError, match="too short"):
         start_round(settings, 0.5)

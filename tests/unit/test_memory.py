@@ -41,7 +41,7 @@ from switchyard.upkeep.forget import DONE, carry_out_in_ended, find_rows
 from switchyard.upkeep.referenced_versions import read_referenced_versions
 from switchyard.upkeep.small_tables import merge_small
 from tests.memory import measure
-from tests.properties.test_batches import spec_of
+from tests.specs import make_spec
 from tests.unit.test_small_tables import NOW, make_active, progress_row
 
 ROWS = 3_000_000
@@ -91,7 +91,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     for name in BIG_TABLES:
         store.open_table(layout, name)
     make_active(layout)
-    keep_spec(layout, spec_of("left"))
+    keep_spec(layout, make_spec(joinType="left"))
     report_all(layout)
     return layout
 
@@ -172,7 +172,7 @@ def test_a_person_who_comes_back_with_many_long_events_is_forgotten(layout: Layo
     for name in BIG_TABLES:
         store.open_table(layout, name)
     make_active(layout)
-    keep_spec(layout, spec_of(join_type))
+    keep_spec(layout, make_spec(joinType=join_type))
     report_all(layout)
     add_mark(layout, "a", {"users": {0: 10}, "accounts": {0: 0}}, {}, "test")
     done, taken = measure(carry_out_in_ended, layout, 1)
@@ -199,7 +199,9 @@ def join_many(count: int) -> int:
     )
     return sum(
         rows.num_rows
-        for rows in forgetting.join_events({LEFT: lambda: [users], RIGHT: lambda: [accounts]}, spec_of("inner"))
+        for rows in forgetting.join_events(
+            {LEFT: lambda: [users], RIGHT: lambda: [accounts]}, make_spec(joinType="inner")
+        )
     )
 
 
@@ -342,7 +344,9 @@ def join_long(count: int) -> int:
     )
     return sum(
         rows.num_rows
-        for rows in forgetting.join_events({LEFT: lambda: [users], RIGHT: lambda: [accounts]}, spec_of("inner"))
+        for rows in forgetting.join_events(
+            {LEFT: lambda: [users], RIGHT: lambda: [accounts]}, make_spec(joinType="inner")
+        )
     )
 
 

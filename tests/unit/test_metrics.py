@@ -18,12 +18,11 @@ from prometheus_client.registry import Collector
 from switchyard.health.checks import CHECKS, LastAudit, Level
 from switchyard.health.incidents import Incident, Stage
 from switchyard.health.metrics import ActiveGeneration, MetricInputs, TableSize, exported_metrics, measure, state_of
-from switchyard.policies import Target
 from switchyard.swap.history import Entry, Event, Ledger
 from tests.exposition import Parsed, parse
+from tests.specs import TARGET
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-TARGET = Target("users", "accounts", "left")
 ACTIVE = ActiveGeneration(
     generation=3,
     epoch=4,

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from switchyard.errors import InputError
 from switchyard.offsets import count_records
-from switchyard.policies import Target
 from switchyard.swap.ranges import Bounds, Edge, check_held, check_order, parse_edge, resolve_range
+from tests.specs import TARGET
 
-TARGET = Target("users", "accounts", "left")
 BOUNDS: Bounds = {"users": ({0: 5, 1: 0}, {0: 20, 1: 10}), "accounts": ({0: 0}, {0: 7})}
 
 

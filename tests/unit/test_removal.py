@@ -113,10 +113,9 @@ def test_an_abandoned_generation_loses_its_rows_checkpoint_and_spec_and_nobody_e
         assert store.open_table(layout, name).transaction_version(attempt_app_id(1)) is None
 
 
-def test_cleaning_up_again_changes_nothing(layout: Layout, history: HistoryStore) -> None:
+def test_cleaning_up_again_changes_nothing(layout: Layout, history: HistoryStore, settings: Settings) -> None:
     write(layout, 2)
     abandon(history, "second", 2, is_started=True)
-    settings = Settings(root=layout.root)
     reconcile(settings, history)
     before, ledger = versions(layout), history.ledger()
     reconcile(settings, history)

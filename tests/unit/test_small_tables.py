@@ -13,7 +13,6 @@ from switchyard.health.incident_table import keep_incidents, read_incidents
 from switchyard.health.incidents import Incident, Stage
 from switchyard.health.status_report import describe_status, judge_heartbeat
 from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
-from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
 from switchyard.swap.history import Entry, Event
@@ -23,9 +22,9 @@ from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report
 from switchyard.tables.schemas import SCHEMAS
 from tests.histories import set_row
+from tests.specs import TARGET
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-TARGET = Target("users", "accounts", "left")
 
 
 def progress_row(**changes: object) -> Progress:
@@ -126,22 +125,22 @@ def test_unknown_name_says_which_there_are(layout: Layout) -> None:
         stable_names.newest_rows(layout, "users", 1)
 
 
-def test_status_without_a_generation_is_unhealthy(layout: Layout) -> None:
-    assert describe_status(Settings(root=layout.root)) == {"healthy": False, "reason": "no generation is active yet"}
+def test_status_without_a_generation_is_unhealthy(layout: Layout, settings: Settings) -> None:
+    assert describe_status(settings) == {"healthy": False, "reason": "no generation is active yet"}
 
 
-def test_status_shows_what_lingers_and_what_is_pending(layout: Layout) -> None:
+def test_status_shows_what_lingers_and_what_is_pending(layout: Layout, settings: Settings) -> None:
     history = HistoryStore(layout)
     old = Entry("s-1", Event.REQUESTED, 1, TARGET, "latest", "test")
     for event in (Event.REQUESTED, Event.APPLIED, Event.LINGERING):
         transitions.note(history, replace(old, event=event))
     make_active(layout, 2)
     report(layout, progress_row(generation=2, at=datetime.now(UTC), lag=7))
-    status = describe_status(Settings(root=layout.root))
+    status = describe_status(settings)
     assert (status["healthy"], status["lag"], status["lingering"], status["swapping"]) == (True, 7, [1], None)
     transitions.note(history, replace(old, event=Event.RETIRED))
     transitions.note(history, Entry("s-3", Event.REQUESTED, 3, TARGET, "latest", "test"))
-    status = describe_status(Settings(root=layout.root))
+    status = describe_status(settings)
     assert (status["lingering"], status["swapping"]["generation"], status["swapping"]["swapId"]) == ([], 3, "s-3")
 
 
@@ -150,11 +149,11 @@ def test_status_shows_what_lingers_and_what_is_pending(layout: Layout) -> None:
     [(None, None, None, False), (1.2, None, 1.2, False), (1.2, 1.1, 1.1, False), (20.0, 41.0, 41.0, True)],
 )
 def test_status_shows_rows_per_event_and_warns_when_they_grow(
-    layout: Layout, average: float | None, recent: float | None, shown: float | None, is_told: bool
+    layout: Layout, average: float | None, recent: float | None, shown: float | None, is_told: bool, settings: Settings
 ) -> None:
     make_active(layout)
     report(layout, progress_row(at=datetime.now(UTC), rowsPerEvent=average, recentRowsPerEvent=recent))
-    status = describe_status(Settings(root=layout.root))
+    status = describe_status(settings)
     assert (status["rowsPerEvent"], bool(status["warnings"]), status["healthy"]) == (shown, is_told, True)
 
 
@@ -165,13 +164,13 @@ def test_heartbeat_verdict(age: float | None, is_healthy: bool) -> None:
 
 @pytest.mark.parametrize(("seconds", "is_healthy"), [(5, True), (30, False), (None, True)])
 def test_status_is_unhealthy_when_the_driver_reports_and_rows_do_not_move(
-    layout: Layout, seconds: float | None, is_healthy: bool
+    layout: Layout, seconds: float | None, is_healthy: bool, settings: Settings
 ) -> None:
     make_active(layout)
     now = datetime.now(UTC)
     moved_at = None if seconds is None else now - timedelta(seconds=seconds)
     report(layout, progress_row(at=now, lag=7, movedAt=moved_at))
-    status = describe_status(Settings(root=layout.root))
+    status = describe_status(settings)
     assert status["healthy"] is is_healthy
     assert is_healthy or status["reason"].startswith("7 records wait")
     assert describe_status(Settings(root=layout.root, trigger_seconds=60))["healthy"]

@@ -21,7 +21,6 @@ from switchyard.cli.main import main
 from switchyard.health.metrics import exported_metrics
 from switchyard.health.read_model import ReadModel
 from switchyard.layout import BIG_TABLES, Layout
-from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap.generations import keep_spec
 from switchyard.tables import store
@@ -229,7 +228,7 @@ def test_metrics_are_what_the_tables_say(client: TestClient, layout: Layout) -> 
     versions = [store.open_table(layout, name).version() for name in BIG_TABLES]
     ends = '{"users": {"0": 40}, "accounts": {"0": 12}}'
     starts = {"users": {0: 10}, "accounts": {0: 2}}
-    keep_spec(layout, make_spec(1, Target("users", "accounts", "left")).model_copy(update={"startOffsets": starts}))
+    keep_spec(layout, make_spec(startOffsets=starts))
     for batch_id, batch_ms, start in ((6, 2500, "{}"), (7, 400, "{}"), (7, 0, None)):
         row = Progress(1, 2, batch_id, at, 60, 1.0, batch_ms, 5, *versions, 0, 0, start, ends)
         report(layout, replace(row, at=at + timedelta(milliseconds=batch_id * 10 - batch_ms)))
@@ -340,8 +339,8 @@ async def read_to_status(stream: AsyncIterator[bytes]) -> list[dict[str, str]]:
     return events
 
 
-def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) -> None:
-    model = ReadModel(Settings(root=layout.root))
+def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout, settings: Settings) -> None:
+    model = ReadModel(settings)
 
     async def follow() -> list[list[dict[str, str]]]:
         stream = stream_changes(model, VIEWERS["viewer"], None, ["final_ui"])
@@ -358,9 +357,9 @@ def test_the_stream_masks_and_carries_its_position(reader: Any, layout: Layout) 
     assert [row["email"] for row in json.loads(second[1]["data"])["rows"]] == ["p…@…", "p…@…"]
 
 
-def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layout: Layout) -> None:
+def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layout: Layout, settings: Settings) -> None:
     """`read_to_status` compares; the tables cannot be made unreadable here, so `trouble` does not come."""
-    model = ReadModel(Settings(root=layout.root))
+    model = ReadModel(settings)
     position = model.changes.now() | {"status": -1}
     add_joined(layout, joined_rows(range(30, 32)))
     report_progress(layout, seconds=1)
@@ -376,8 +375,10 @@ def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layou
     assert asyncio.run(follow()) == EVENTS.keys() - {"trouble"}
 
 
-def test_a_new_control_message_comes_with_the_stream_masked_and_cut(reader: Any, layout: Layout) -> None:
-    model = ReadModel(Settings(root=layout.root))
+def test_a_new_control_message_comes_with_the_stream_masked_and_cut(
+    reader: Any, layout: Layout, settings: Settings
+) -> None:
+    model = ReadModel(settings)
 
     async def follow() -> list[dict[str, str]]:
         stream = stream_changes(model, VIEWERS["viewer"], None, [])
@@ -392,9 +393,9 @@ def test_a_new_control_message_comes_with_the_stream_masked_and_cut(reader: Any,
     assert values == ['{"id": "a…@…"}', "x " * (MOST_CHARACTERS // 2) + "… (70000 characters)"]
 
 
-def test_a_stream_ends_so_that_the_login_is_checked_again(reader: Any, layout: Layout) -> None:
+def test_a_stream_ends_so_that_the_login_is_checked_again(reader: Any, layout: Layout, settings: Settings) -> None:
     async def drain() -> int:
-        stream = stream_changes(ReadModel(Settings(root=layout.root)), VIEWERS["admin"], None, [], life_seconds=0.1)
+        stream = stream_changes(ReadModel(settings), VIEWERS["admin"], None, [], life_seconds=0.1)
         return len([part async for part in stream])
 
     assert asyncio.run(drain()) == 1
