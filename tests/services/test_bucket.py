@@ -36,14 +36,11 @@ from switchyard.upkeep.vacuum import vacuum_table
 from tests.histories import set_row
 from tests.object_stores import BUCKET, LOGIN, RunningStore, take_versions
 from tests.specs import make_spec
-from tests.unit.test_history_store import (
+from tests.unit.swap.test_history_store import (
     race,
     test_of_a_flip_and_its_withdrawal_exactly_one_happens,
 )
-from tests.unit.test_maintenance import (
-    TableWriterSet,
-)
-from tests.unit.test_web_reader import (
+from tests.unit.tables.test_reader import (
     joined_rows,
     offsets,
     reader,
@@ -52,6 +49,9 @@ from tests.unit.test_web_reader import (
     test_rows_that_were_revised_or_moved_are_shown_once,
     test_small_tables_are_followed_too,
     test_the_first_page_has_the_newest_rows_whole,
+)
+from tests.unit.upkeep.test_maintenance import (
+    TableWriterSet,
 )
 
 __all__ = [

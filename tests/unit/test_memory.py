@@ -42,7 +42,7 @@ from switchyard.upkeep.referenced_versions import read_referenced_versions
 from switchyard.upkeep.small_tables import merge_small
 from tests.memory import measure
 from tests.specs import make_spec
-from tests.unit.test_small_tables import NOW, make_active, progress_row
+from tests.unit.tables.test_small_tables import NOW, make_active, progress_row
 
 ROWS = 3_000_000
 PEOPLE = 1_000

@@ -18,7 +18,7 @@ from switchyard.airflow.page import URL_PREFIX
 from switchyard.health.metrics import exported_metrics
 from switchyard.layout import PROJECT
 from tests.spark_metrics import SPARK_METRICS
-from tests.unit.test_metrics import read
+from tests.unit.health.test_metrics import read
 
 FOLDER = PROJECT / "docker" / "observability"
 PROMETHEUS: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())

@@ -10,7 +10,7 @@ from switchyard.errors import InputError
 from switchyard.kafka.client_settings import client_properties, parse_properties, to_java
 from switchyard.kafka.security import java_security
 from switchyard.kafka.setting_names import JAAS, for_librdkafka, parse_jaas
-from tests.unit.test_kafka_security import CANARY, assert_refused
+from tests.unit.kafka.test_security import CANARY, assert_refused
 
 BROKER = {"bootstrap.servers": "b:9093"}
 MODULES = "org.apache.kafka.common.security"

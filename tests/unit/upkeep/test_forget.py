@@ -33,7 +33,7 @@ from switchyard.upkeep.forget import CUT_OFF, DONE, SILENT, UNKNOWN
 from tests.model import Event
 from tests.properties.test_batches import batch_table
 from tests.specs import make_spec
-from tests.unit.test_removal import activate
+from tests.unit.tables.test_removal import activate
 from tests.waiting import eventually
 
 EVENTS = [Event("user", "a", 1, 0, 0), Event("account", "a", 2, 0, 0), Event("user", "b", 3, 0, 1)]

@@ -35,7 +35,7 @@ from switchyard.web.documents import EVENTS
 from switchyard.web.streaming import stream_changes
 from tests.exposition import parse
 from tests.specs import make_spec
-from tests.unit.test_web_reader import START, add_joined, joined_rows, reader, report_progress, set_status
+from tests.unit.tables.test_reader import START, add_joined, joined_rows, reader, report_progress, set_status
 
 __all__ = ["reader"]
 
