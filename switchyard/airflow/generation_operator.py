@@ -134,7 +134,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         return driver.run()
 
     def _show_early_driver(self, settings: Settings, context: Context) -> None:
-        """The swap had its outcome before this task began; what its driver said about it belongs here all the same."""
+        """Show the log of a spare whose swap had its outcome before this task began: it says why."""
         swap_id = str((context["dag_run"].conf or {}).get("swap_id") or "")
         spare = spare_orders.adopt(settings, swap_id) if swap_id else None
         if spare is not None:
@@ -155,7 +155,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
             path.unlink(missing_ok=True)
 
     def _go_on_later(self) -> None:
-        """Stopped on request, for instance by `switchyard down`: not a failure, so it costs no retry."""
+        """Reschedule: a stop on request, for instance by `switchyard down`, must not cost one of the retries."""
         self.log.info("The driver was stopped after finishing its batch; it resumes from its checkpoint.")
         again_at = datetime.now(UTC) + timedelta(seconds=1)
         raise AirflowRescheduleException(again_at) from None  # type: ignore[no-untyped-call]

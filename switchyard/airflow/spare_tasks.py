@@ -85,14 +85,15 @@ class SpareOperator(BaseOperator):
         output = DriverLog(self.log)
         with hand_off.owned():
             self._hand_off, self._process = hand_off, start(submit, hand_off, properties)
-            # A batch of the rehearsal may take longer than a spare that waits may be silent; health ends such a one.
+            # One batch of the rehearsal may take longer than `hung_seconds`. Later a spare that hangs is found by the
+            # health DAG.
             patience = settings.ready_deadline_seconds + settings.hung_seconds
             pulse = Pulse(hand_off.pulse, patience, patience)
             with watching(pulse, self._end_hung):
                 self._follow(submit, output, token_url)
         order = hand_off.read_order()
         if order is not None:
-            # The start of the next run would take from the swap that this spare works for.
+            # The next run starts the next spare, which would take processors from this swap.
             self._wait_until_quiet(settings)
             return f"generation {order.generation} has taken the spare driver"
         was_ended, code = self._was_ended or hand_off.is_claimed, self._process.returncode
@@ -142,7 +143,7 @@ class SpareOperator(BaseOperator):
             time.sleep(QUIET_SECONDS)
 
     def _try_again(self, after: timedelta) -> None:
-        """Not a failure, so it costs no retry."""
+        """By rescheduling: a failure would cost one of the retries."""
         raise AirflowRescheduleException(datetime.now(UTC) + after) from None  # type: ignore[no-untyped-call]
 
 
