@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     most_batch_rows: int = Field(
         50_000_000,
         gt=0,
-        description="A micro-batch that makes more rows stops the driver: few userIds have very many events.",
+        description="A micro-batch or a task of a backfill with more rows fails: few userIds have very many events.",
     )
     state_retention: timedelta | None = Field(
         None, description="Forget join state older than this (ISO 8601, e.g. P7D); off means never."

@@ -28,7 +28,7 @@ from switchyard.records import SIDES, Side
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import read_paths
-from switchyard.stream.bulk import overwrite_folder, write_files
+from switchyard.stream.bulk import TOO_MANY, end_at, overwrite_folder, say_too_many, write_files
 from switchyard.stream.decode import decode
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
@@ -223,11 +223,20 @@ class _SnapshotJob:
         return self._staged_files("rejects", write_files(self.sink, "rejects", BATCH_ID, rows))
 
     def _write_joined(self, staged: Mapping[str, Staged]) -> Staged:
-        """The join as its definition says. Nobody will revise these rows, so they lie as the join left them."""
+        """The join as its definition says. Nobody will revise these rows, so they lie as the join left them.
+
+        One that explodes is given up before it has filled the disk.
+        """
         left, right = (self._read(side.plural, staged[side.plural].paths) for side in SIDES)
         with self.job_progress.phase("joining", sum(staged[side.plural].rows for side in SIDES)):
-            rows = JOINS[self.spec.joinType](left, right, self.spec.stateRetention)
-            return self._staged_files("joined", write_files(self.sink, "joined", BATCH_ID, rows))
+            rows, most = JOINS[self.spec.joinType](left, right, self.spec.stateRetention), self.settings.most_batch_rows
+            try:
+                written = write_files(self.sink, "joined", BATCH_ID, end_at(rows, most))
+            except Exception as error:
+                if TOO_MANY not in str(error):
+                    raise
+                raise GivenUpError(say_too_many("a task of the join", most, "take a smaller range")) from None
+            return self._staged_files("joined", written)
 
     def _staged_files(self, name: str, written: list[AddAction]) -> Staged:
         paths = [action.path for action in written]

@@ -78,10 +78,13 @@ def count_kinds(counted: DataFrame, batch_id: int, most_rows: int) -> dict[str, 
     except Exception as error:
         if TOO_MANY not in str(error):
             raise
-    raise SwitchyardError(
-        f"batch {batch_id} makes more than {most_rows} rows, because few userIds have very many events on both sides; "
-        "swap to topics without them, set SWITCHYARD_STATE_RETENTION, or allow more with SWITCHYARD_MOST_BATCH_ROWS "
-        "if the disk has room"
+    raise SwitchyardError(say_too_many(f"batch {batch_id}", most_rows, "swap to topics without them"))
+
+
+def say_too_many(what: str, most_rows: int, advice: str) -> str:
+    return (
+        f"{what} makes more than {most_rows} rows, because few userIds have very many events on both sides; "
+        f"{advice}, set SWITCHYARD_STATE_RETENTION, or allow more with SWITCHYARD_MOST_BATCH_ROWS if the disk has room"
     )
 
 

@@ -298,6 +298,18 @@ def test_records_that_kafka_has_deleted_fail_the_backfill_with_a_clear_reason_an
     assert_clean(spark, settings, 2)
 
 
+def test_a_join_that_explodes_is_given_up_and_leaves_nothing(
+    spark: SparkSession, settings: Settings, topics: Topics
+) -> None:
+    topics.send([(side, n % 2, FIRST_MS + n, {"userId": "hot"}) for n in range(100) for side in ("user", "account")])
+    order(settings, topics)
+    outcome = run(spark, settings.model_copy(update={"most_batch_rows": 2_000}), topics)
+    assert outcome.event is Event.FAILED
+    assert outcome.detail.startswith("a task of the join makes more than 2000 rows, because few userIds have very many")
+    assert all(rows_of(settings.layout, name).total() == 0 for name in BIG_TABLES)
+    assert not list(Path(settings.root).rglob("bulk-*"))
+
+
 def test_why_an_attempt_failed_is_told_and_ends_up_in_the_history(settings: Settings, topics: Topics) -> None:
     topics.send(draw_events(seed=5, count=20))
     order(settings, topics)
