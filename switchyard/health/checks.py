@@ -1,6 +1,6 @@
 """What is healthy: each check gives a verdict on what was read; `choose_cure` says how a silent stream is restarted.
 
-Pure: no I/O and no clock of its own.
+Pure: no I/O, and the time is handed in.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Healing:
     def verdict(self) -> Verdict:
         if self.advice:
             return Verdict(HEAL, Level.PERSON, self.advice)
-        return Verdict(HEAL, Level.WARNING if self.done else Level.OK, "; ".join(self.done) or "nothing to mend")
+        return Verdict(HEAL, Level.WARNING if self.done else Level.OK, "; ".join(self.done) or "nothing to repair")
 
 
 def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> Healing:

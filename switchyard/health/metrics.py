@@ -1,7 +1,8 @@
 """Switchyard's own metrics: what is exported, under which names, and how each follows from what was read.
 
-Pure: no I/O and no clock of its own. Names and labels are a contract with dashboards and alerts; docs/observability.md
-has a row for each. A value that is not known has no sample: a dashboard shows a gap and not a zero.
+Pure: no I/O, and the time is handed in. Names and labels are a contract with dashboards and alerts;
+docs/observability.md has a row for each. A value that is not known has no sample:
+a dashboard shows a gap and not a zero.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def parse_properties(content: str, place: str) -> dict[str, str]:
     found = [_SETTING.fullmatch(line) for line in _logical_lines(content)]
     for number, setting in enumerate(found, 1):
         if setting is None:
-            raise InputError(f"setting {number} in {place} is not of the form name=value; mend the line")
+            raise InputError(f"setting {number} in {place} is not of the form name=value; correct the line")
     return {_unescape(setting[1]): _unescape(setting[2]) for setting in found if setting is not None}
 
 

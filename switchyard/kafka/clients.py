@@ -141,7 +141,7 @@ def open_client(kind: Callable[..., T], settings: Mapping[str, Any], listener: E
     try:
         return kind({**given, "error_cb": listener}, logger=quiet)
     except (KafkaException, TypeError, ValueError) as error:
-        raise InputError(f"{describe_refusal(listener.hide(_text(error)), given)}; mend {_CONNECTIONS}") from None
+        raise InputError(f"{describe_refusal(listener.hide(_text(error)), given)}; correct {_CONNECTIONS}") from None
 
 
 def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:

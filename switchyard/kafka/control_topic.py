@@ -141,7 +141,7 @@ class ControlTopic:
         if committed.offset == OFFSET_INVALID:
             return low
         if committed.offset > high:
-            tell_lost(f"the control topic {self.topic} was created anew: it is read from its beginning")
+            tell_lost(f"the control topic {self.topic} was deleted and created again: it is read from its beginning")
             return low
         if committed.offset < low:
             count = low - committed.offset

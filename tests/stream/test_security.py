@@ -189,7 +189,7 @@ def test_nobody_there_is_not_a_refusal(secured: Secured, monkeypatch: pytest.Mon
 
 def test_settings_that_librdkafka_refuses_are_one_sentence(secured: Secured) -> None:
     with pytest.raises(
-        InputError, match=r"^the Kafka settings are refused: .*ssl\.key\.location failed.*; mend the"
+        InputError, match=r"^the Kafka settings are refused: .*ssl\.key\.location failed.*; correct the"
     ) as no:
         ask_for_topics(secured.logins["SSL"].right | {"ssl.key.password": f"{CANARY}-wrong"})
     assert CANARY not in str(no.value)

@@ -64,8 +64,8 @@ def test_a_file_that_a_person_wrote(tmp_path: Path) -> None:
     [
         (b"a=b", 0o640, "others can read .*chmod 600"),
         (b"a=b", 0o604, "others can read .*chmod 600"),
-        (b"a=b\nhunter2", 0o600, "^setting 2 in .* is not of the form name=value; mend the line$"),
-        (b"=hunter2", 0o600, "^setting 1 in .* is not of the form name=value; mend the line$"),
+        (b"a=b\nhunter2", 0o600, "^setting 2 in .* is not of the form name=value; correct the line$"),
+        (b"=hunter2", 0o600, "^setting 1 in .* is not of the form name=value; correct the line$"),
         (b"a=hunter2\xff", 0o600, "are not UTF-8"),
     ],
 )

@@ -92,8 +92,8 @@ def test_what_librdkafka_refuses_is_named_without_its_value(name: str, value: st
     with pytest.raises(InputError) as refused:
         open_with("Producer", {name: value})
     shown = {"fetch.max.wait.ms": "fetch.wait.max.ms"}.get(name, name)
-    mend = "mend the connection kafka_default, or kafka_control for the control topic"
-    assert str(refused.value) == f"the Kafka setting {shown} {reason}; {mend}"
+    remedy = "correct the connection kafka_default, or kafka_control for the control topic"
+    assert str(refused.value) == f"the Kafka setting {shown} {reason}; {remedy}"
 
 
 def test_a_refusal_that_names_no_setting_does_not_repeat_a_value() -> None:
