@@ -1,6 +1,6 @@
 """Which request may flip, which has lost its right to, and how each is settled. Pure: no I/O, no clock.
 
-Two markers are committed with the status row and decide who may still flip:
+Two markers are committed with the status row and decide which request may still flip:
 
 - `flipped`: the number of the request that made the active generation active;
 - `barred`: requests up to this number can no longer flip, because a newer one, a deadline or a failure came first.

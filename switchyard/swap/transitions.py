@@ -166,7 +166,7 @@ def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
 
 
 def settle_due(history: SwapHistory, now: datetime) -> list[Entry]:
-    """Withdraw what is late or superseded, write every outcome that is decided, and who lingers because of it."""
+    """Withdraw what is late or superseded, write each decided outcome, and LINGERING for what was replaced."""
     number = flip_rules.number_to_withdraw(history.ledger(), history.status_row(), now)
     if number is not None:
         withdraw(history, number)
