@@ -647,7 +647,7 @@ def test_a_boot_is_superseded_by_a_message_before_its_flip(yard: Yard) -> None:
 PLACES: dict[str, tuple[Any, str]] = {
     "keep_record": (control_loop, "keep_record"),
     "take_value": (CommandHandler, "take_value"),
-    "append": (HistoryStore, "append"),
+    "commit_next": (HistoryStore, "commit_next"),
     "adopt_draft": (commands, "adopt_draft"),
     "settle_due": (transitions, "settle_due"),
     "commit": (ControlTopic, "commit"),
@@ -655,11 +655,11 @@ PLACES: dict[str, tuple[Any, str]] = {
     "reconcile": (control_loop, "reconcile"),
     "next_run": (CommandHandler, "next_run"),
 }
-BEFORE_THE_REQUEST = {"keep_record:after", "append:before"}
+BEFORE_THE_REQUEST = {"keep_record:after", "commit_next:before"}
 CRASH_POINTS = [
     "keep_record:after",
-    "append:before",
-    "append:after",
+    "commit_next:before",
+    "commit_next:after",
     "adopt_draft:before",
     "adopt_draft:after",
     "settle_due:after",
@@ -724,7 +724,7 @@ def test_a_crash_while_another_request_is_withdrawn(
     yard.take("second", joinType="inner")
     sent = yard.send(content)
     with monkeypatch.context() as patch:
-        crash_once(patch, "append:after")
+        crash_once(patch, "commit_next:after")
         with pytest.raises(Crash):
             yard.round()
     yard.come_to_rest()
