@@ -310,7 +310,9 @@ def test_a_control_cluster_that_does_not_answer_is_one_sentence_and_changes_noth
     monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 1.0)
     yard.round()
     before = yard.versions()
-    with pytest.raises(SwitchyardError, match=rf"^cannot read the control topic {yard.control}: .* is the broker up"):
+    with pytest.raises(
+        SwitchyardError, match=rf"^cannot read the control topic {yard.control}: .* is the broker up, .* kafka_control"
+    ):
         run_round(yard.settings, yard.topics.kafka, {"bootstrap.servers": "127.0.0.1:1"})
     assert yard.versions() == before
 
@@ -359,6 +361,19 @@ def test_the_start_of_a_superseded_message_counts(yard: Yard) -> None:
     yard.send({"joinType": "inner"})
     yard.round()
     assert yard.starts(3)[yard.more_users] == {0: 0}
+
+
+def test_a_start_alone_reads_the_same_topics_again(yard: Yard) -> None:
+    yard.topics.send([("user", 0, FIRST_MS, {"userId": "a"})])
+    yard.activate("first", start="latest")
+    alone, again = yard.send({"start": "earliest"}), yard.send({"start": "earliest"})
+    yard.round()
+    assert (yard.outcome(alone), yard.outcome(again)) == (None, Event.REFRESHED)
+    assert yard.starts(1)[yard.topics.users] == {0: 1, 1: 0}
+    assert yard.starts(2)[yard.topics.users] == {0: 0, 1: 0}
+    request = yard.history.ledger().find(alone)
+    assert request is not None
+    assert request.target == yard.target("left")
 
 
 @on_both

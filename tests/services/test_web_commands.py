@@ -52,7 +52,10 @@ def test_topics_plan_swap_and_rollback(layout: Layout, broker: Broker, topics: T
         ({"joinType": "asof", "id": "s1"}, "page:ada")
     ]
 
+    assert client.post("/api/v1/swap", json={"joinType": "inner"}).json()["swapId"].startswith("page-")
+
     undone = client.post("/api/v1/rollback", json={}).json()["swapId"]
+    assert undone.startswith("rollback-page-")
     outcome = HistoryStore(layout).ledger().outcomes[undone]
     assert (outcome.event, outcome.requestedBy) == (Event.REJECTED, "page:ada")
     shown = client.get("/api/v1/swaps", params={"id": undone}).json()
