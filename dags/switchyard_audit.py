@@ -46,7 +46,7 @@ PARAMS = {
 
 @dag(
     dag_id=Path(__file__).stem,
-    schedule=CronTriggerTimetable("17 * * * *", timezone="UTC"),
+    schedule=CronTriggerTimetable("17 * * * * 45", timezone="UTC"),
     params=PARAMS,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=50),

@@ -1,9 +1,9 @@
 """
 # Is it healthy, and what can be repaired
 
-**What it does.** Each check is a task with a plain verdict in its log and in its XCom:
+**What it does.** Its one task makes all checks, and writes each verdict into its log, as a table:
 
-| task | checks |
+| check | judges |
 |---|---|
 | `broker` | whether Kafka answers |
 | `heartbeat` | when the active generation was last heard of |
@@ -15,17 +15,18 @@
 | `drivers` | drivers of generations that are over, a spare driver that hangs |
 | `audit` | what the last audit of the active generation found |
 
-`heal` then settles what is due, and ends drivers that hang or are not wanted any more. It starts a run for an active
+It then settles what is due, and ends drivers that hang or are not wanted any more. It starts a run for an active
 generation that has neither a driver nor a task that would start one: a new attempt on the same checkpoint, the old one
-is fenced out. `report` writes to the table `incidents` and tells people, once when something breaks and once when it is
-over. The connection `switchyard_alerts` says how: Slack, a webhook or e-mail; without it the log is all.
+is fenced out. What breaks, and what is over, goes to the table `incidents` and is told to people, once each. The
+connection `switchyard_alerts` says how: Slack, a webhook or e-mail; without it the log is all.
 
-**When it runs.** Every minute. A driver that hangs is found sooner, by the task that it runs in.
+**When it runs.** Every minute, half a minute after `switchyard_control`. A driver that hangs is found sooner, by the
+task that it runs in.
 
 **Is it safe to run again?** Yes. It changes nothing that is healthy.
 
-**When it fails.** A red run means that a person is needed; the red task says for what, and `report` repeats it in one
-line. A run of another colour needs no person.
+**When it fails.** A red run means that a person is needed; the last line of its log says for what. A run that started
+the stream again is green, and the next one says what is left. A run of another colour needs no person.
 """
 
 from __future__ import annotations
@@ -36,31 +37,18 @@ from pathlib import Path
 from airflow.sdk import CronTriggerTimetable, dag
 
 from switchyard.airflow.defaults import dag_arguments
-from switchyard.airflow.health_operators import CheckOperator, HealOperator, ReportOperator
-from switchyard.health.checks import CHECKS
+from switchyard.airflow.health_operators import HealthOperator
 
 
 @dag(
     dag_id=Path(__file__).stem,
-    schedule=CronTriggerTimetable("* * * * *", timezone="UTC"),
+    schedule=CronTriggerTimetable("* * * * * 30", timezone="UTC"),
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=5),
     **dag_arguments(__doc__, "health"),
 )
 def switchyard_health() -> None:
-    checks = [CheckOperator(check=check) for check in CHECKS]
-    heal = HealOperator(
-        task_id="heal", task_display_name="repair what can be repaired", trigger_rule="all_done", retries=0
-    )
-    report = ReportOperator(
-        task_id="report",
-        task_display_name="tell people",
-        checks=[*CHECKS, "heal"],
-        trigger_rule="all_done",
-        retries=1,
-        retry_delay=timedelta(seconds=5),
-    )
-    checks >> heal >> report
+    HealthOperator(task_id="check_and_repair", retries=0)
 
 
 health_dag = switchyard_health()

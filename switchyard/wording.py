@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from switchyard.errors import SwitchyardError
@@ -30,6 +30,13 @@ MOST_CHARACTERS = 500
 def describe_time(time: timedelta) -> str:
     seconds = int(time.total_seconds())
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+
+
+def as_table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns as wide as their longest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def shorten(text: str) -> str:

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
 
 from switchyard.drivers.driver_processes import list_drivers, list_spares
 from switchyard.errors import SwitchyardError
 from switchyard.health.audits import ASKED, newest_audit
-from switchyard.health.checks import CHECKS, WINDOW, Disk, HealthInputs, Heartbeat, Verdict
+from switchyard.health.checks import CHECKS, WINDOW, Disk, HealthInputs, Heartbeat, Level, Verdict
 from switchyard.kafka.topics import TopicReader
 from switchyard.settings import Settings
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, recent_rows
+from switchyard.wording import describe_error
+
+_Reader = Callable[[HealthInputs, Settings, Mapping[str, str]], HealthInputs]
+
+log = logging.getLogger("switchyard.health")
 
 
 def run_check(settings: Settings, kafka: Mapping[str, str], check: str) -> Verdict:
     """One check; reads no more than it needs."""
-    inputs = read_inputs(settings)
-    see = _PARTS.get(check)
-    return CHECKS[check](see(inputs, settings, kafka) if see else inputs, settings.limits)
+    return run_checks(settings, kafka, [check])[0]
 
 
-def run_checks(settings: Settings, kafka: Mapping[str, str]) -> list[Verdict]:
-    return [run_check(settings, kafka, check) for check in CHECKS]
+def run_checks(settings: Settings, kafka: Mapping[str, str], checks: Iterable[str] = CHECKS) -> list[Verdict]:
+    """What several checks judge by is read once. One that cannot be made is a verdict too: a person has to look."""
+    known, verdicts = read_inputs(settings), []
+    read: dict[_Reader | None, HealthInputs] = {None: known}
+    for check in checks:
+        reader = _PARTS.get(check)
+        try:
+            if reader is not None and reader not in read:
+                read[reader] = reader(known, settings, kafka)
+            verdicts.append(CHECKS[check](read[reader], settings.limits))
+        except (SwitchyardError, DeltaError, OSError) as error:
+            log.exception("The check %s could not be made.", check)
+            verdicts.append(Verdict(check, Level.PERSON, f"the check could not be made: {describe_error(error)}"))
+    return verdicts
 
 
 def read_inputs(settings: Settings) -> HealthInputs:
@@ -89,7 +106,7 @@ def _heartbeat(row: Progress) -> Heartbeat:
     )
 
 
-_PARTS: dict[str, Callable[[HealthInputs, Settings, Mapping[str, str]], HealthInputs]] = {
+_PARTS: dict[str, _Reader] = {
     "broker": add_broker,
     "heartbeat": add_heartbeats,
     "progress": add_heartbeats,
