@@ -6,6 +6,7 @@ Uses the stack as the tests before have left it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_healthy_stack_is_green_and_each_check_says_why(stack: Stack) -> None:
     assert stack.api.task_state(HEALTH_DAG, "by-hand", "check_and_repair") == "success"
     log = next((Path(stack.settings.root) / "airflow" / "logs").glob(f"dag_id={HEALTH_DAG}/run_id=by-hand/*/*.log"))
     table = json.loads(next(line for line in log.read_text().splitlines() if "Verdicts:" in line))["event"]
-    assert [line.split("  ")[1].strip() for line in table.splitlines()[1:]] == [*CHECKS, "heal"]
+    assert [re.split(" {2,}", line)[1] for line in table.splitlines()[1:]] == [*CHECKS, "heal"]
     answer = stack.json("health")
     assert answer["healthy"] is True
     assert [row["check"] for row in answer["checks"]] == list(CHECKS)
