@@ -49,7 +49,7 @@ from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import files, stable_names, store
-from switchyard.tables.compaction import LiveFile
+from switchyard.tables.files import LiveFile
 from switchyard.tables.folders import Folder
 from switchyard.tables.live import LiveTables
 from switchyard.tables.merging import FAN_IN, choose_merges

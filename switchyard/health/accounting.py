@@ -21,7 +21,7 @@ from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.batch_totals import read_chain
-from switchyard.tables.compaction import LiveFile, list_files
+from switchyard.tables.files import LiveFile, list_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.installation import installation_id
 from switchyard.tables.pieces import scan_files

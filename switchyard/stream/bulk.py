@@ -224,7 +224,7 @@ class BulkRevision:
 
     def make(self, table: DeltaTable, added: Sequence[AddAction]) -> Revision:
         """Work the revision out, from nothing: it is called again if compaction has replaced a file meanwhile."""
-        live = files.live_files(table, self.writer.generation, self.rule.leading.place)
+        live = files.list_files(table, self.writer.generation, self.rule.leading.place)
         candidates = [file for file in live if file.unmatched_rows or self.rule.takes_latest]
         touched = self._find_touched(candidates)
         if not touched:
@@ -234,7 +234,7 @@ class BulkRevision:
         removed = [files.remove_file(self.writer.generation, file.path, file.size) for file in touched]
         return Revision([*added, *written], removed)
 
-    def _find_touched(self, candidates: Sequence[files.FileRange]) -> list[files.FileRange]:
+    def _find_touched(self, candidates: Sequence[files.LiveFile]) -> list[files.LiveFile]:
         """The files with a row that changes. Their names reach the driver, no rows."""
         if not candidates:
             return []
@@ -242,7 +242,7 @@ class BulkRevision:
         changed = {unquote(row["file"]) for row in rows}
         return [file for file in candidates if any(path.endswith(f"/{file.path}") for path in changed)]
 
-    def _read(self, chosen: Sequence[files.FileRange]) -> DataFrame:
+    def _read(self, chosen: Sequence[files.LiveFile]) -> DataFrame:
         rows = read_paths(self.spark, "joined", [self.writer.folder.spark_uri(file.path) for file in chosen])
         return rows.select("*", F.col("_metadata.file_path").alias("file"))
 

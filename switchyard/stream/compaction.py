@@ -29,14 +29,8 @@ from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import files, store
-from switchyard.tables.compaction import (
-    COMPACTED,
-    LiveFile,
-    choose_files,
-    cut_into_groups,
-    list_files,
-    replace_files,
-)
+from switchyard.tables.compaction import choose_files, cut_into_groups, replace_files
+from switchyard.tables.files import COMPACTED, LiveFile, list_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.schemas import FILE_SCHEMAS
 

@@ -260,7 +260,7 @@ class _Gate:
         """The rows of the events within the windows, with others of the same files: the log says which hold some."""
         windows, folder = self.windows(self.side), Folder.at(self.layout.table("joined"))
         table = store.open_version(self.layout, "joined", self.progress.joinedVersion)
-        spans = files.live_files(table, self.spec.generation, self.side.place)
+        spans = files.list_files(table, self.spec.generation, self.side.place)
         paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
         return read_paths(self.spark, "joined", paths)
 
@@ -297,7 +297,7 @@ def _is_within(windows: Sequence[Window], partition: str, offset: str) -> Column
     return reduce(or_, parts, F.lit(False))
 
 
-def _may_hold(file: files.FileRange, window: Window) -> bool:
+def _may_hold(file: files.LiveFile, window: Window) -> bool:
     (low, high), (first, last) = file.partitions, file.offsets
     return low <= window.partition <= high and first < window.after and last >= window.first
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from switchyard.errors import InputError
 from switchyard.layout import Layout
+from switchyard.records import PLACE, PLACES
 from switchyard.tables.commits import Commit, FollowedTable, has_commit, read_commit
 from switchyard.tables.live import LiveTables, Moment, scan_new_rows
 from switchyard.tables.long_text import cut_rows
-from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import ACTIVE_NAMES
 from switchyard.tables.store import Row
 
@@ -125,7 +125,7 @@ class Changes:
         count = sum(MOST_ROWS + 1 if file.rows is None else file.rows for file in added)
         if count > MOST_ROWS:
             return [], count
-        key = [name for name in SCHEMAS[table].names if name.lower().endswith(("partition", "offset"))]
+        key = PLACES if table == "joined" else PLACE
         rows = {}
         for commit in commits:
             kept = self._read(followed, commit.version)

@@ -7,83 +7,18 @@ stream has replaced one of the files meanwhile, nothing is committed, and the ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from switchyard.layout import Layout
-from switchyard.records import PLACE, RIGHT
 from switchyard.tables import files, store
+from switchyard.tables.files import LiveFile
 
-COMPACTED = "compact-"
-"""The names of the folders that compaction writes to begin with this."""
 MOST_OVERLAPS = 4
 """A full file is sorted again if its span overlaps the spans of more files than this."""
-
-
-@dataclass(frozen=True)
-class LiveFile:
-    """A live file, and the span of the places by which the stream finds its rows."""
-
-    path: str
-    size: int
-    rows: int
-    written: int
-    """Milliseconds since 1970."""
-    partitions: tuple[int, int] = (0, 0)
-    offsets: tuple[int, int] = (0, 0)
-    unmatched_rows: int = 0
-
-    @property
-    def is_seam(self) -> bool:
-        """Whether compaction filled it from two partitions. Its span then reaches far, although its rows do not."""
-        return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
-
-
-def list_files(table: DeltaTable, generation: int | None, place: Sequence[str] = PLACE) -> list[LiveFile]:
-    """The files of a generation (None: of a table without any) with the span of a partition and an offset in each."""
-    live = pa.table(table.get_add_actions(flatten=True))
-    if generation is not None:
-        live = live.filter(pc.equal(live["partition.generation"], generation))
-    partition, offset = place
-    names = {
-        "path": "path",
-        "size": "size_bytes",
-        "rows": "num_records",
-        "written": "modification_time",
-        "first_partition": f"min.{partition}",
-        "last_partition": f"max.{partition}",
-        "first_offset": f"min.{offset}",
-        "last_offset": f"max.{offset}",
-        "unmatched": f"null_count.{RIGHT.offset}",
-    }
-    columns = {key: _column(live, name) for key, name in names.items()}
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return [
-        LiveFile(
-            row["path"],
-            row["size"],
-            row["rows"] or 0,
-            _milliseconds(row["written"]),
-            (row["first_partition"] or 0, row["last_partition"] or 0),
-            (row["first_offset"] or 0, row["last_offset"] or 0),
-            row["unmatched"] or 0,
-        )
-        for row in rows
-    ]
-
-
-def _column(live: pa.Table, name: str) -> list[object]:
-    return list(live[name].to_pylist()) if name in live.column_names else [None] * live.num_rows
-
-
-def _milliseconds(value: datetime | int) -> int:
-    return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
 
 
 def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: int) -> list[LiveFile]:

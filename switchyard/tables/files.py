@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from switchyard.records import RIGHT, SIDES
+from switchyard.records import PLACE, RIGHT, SIDES
 from switchyard.tables.folders import Folder
 from switchyard.tables.store import now_ms
 
@@ -143,44 +143,60 @@ def remove_file(generation: int | None, relative: str, size: int, data_change: b
     )
 
 
+COMPACTED = "compact-"
+"""The names of the folders that compaction writes to begin with this."""
+
+
 @dataclass(frozen=True)
-class FileRange:
-    """A live file and the span of one event position in it."""
+class LiveFile:
+    """A live file, and the span of the places by which the stream finds its rows."""
 
     path: str
     size: int
-    partitions: tuple[int, int]
-    offsets: tuple[int, int]
-    unmatched_rows: int
+    rows: int
+    written: int
+    """Milliseconds since 1970."""
+    partitions: tuple[int, int] = (0, 0)
+    offsets: tuple[int, int] = (0, 0)
+    unmatched_rows: int = 0
+
+    @property
+    def is_seam(self) -> bool:
+        """Whether compaction filled it from two partitions. Its span then reaches far, although its rows do not."""
+        return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
 
 
-def live_files(table: DeltaTable, generation: int, place: Sequence[str]) -> list[FileRange]:
-    """The files of a generation of `joined` with the span of `place`, a partition and an offset, in each."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    files = files.filter(pc.equal(files["partition.generation"], generation))
-    if files.num_rows == 0:
-        return []
-    columns = [f"{end}.{name}" for name in place for end in ("min", "max")]
-    spans = zip(
-        files["path"].to_pylist(),
-        files["size_bytes"].to_pylist(),
-        *(files[name].to_pylist() if name in files.column_names else [None] * len(files) for name in columns),
-        files[f"null_count.{RIGHT.offset}"].to_pylist(),
-        strict=True,
-    )
+def list_files(table: DeltaTable, generation: int | None, place: Sequence[str] = PLACE) -> list[LiveFile]:
+    """The files of a generation (None: of a table without any) with the span of a partition and an offset in each."""
+    live = pa.table(table.get_add_actions(flatten=True))
+    if generation is not None:
+        live = live.filter(pc.equal(live["partition.generation"], generation))
+    spans = [f"{end}.{name}" for name in place for end in ("min", "max")]
+    names = ["path", "size_bytes", "num_records", "modification_time", *spans, f"null_count.{RIGHT.offset}"]
     return [
-        FileRange(path, size, (low_p or 0, high_p or 0), (low or 0, high or 0), nulls or 0)
-        for path, size, low_p, high_p, low, high, nulls in spans
-        if low is not None
+        LiveFile(
+            path, size, rows or 0, _milliseconds(written), (low_p or 0, high_p or 0), (low or 0, high or 0), nulls or 0
+        )
+        for path, size, rows, written, low_p, high_p, low, high, nulls in zip(
+            *(_column(live, name) for name in names), strict=True
+        )
     ]
 
 
-def files_that_may_hold(files: Iterable[FileRange], keys: np.ndarray[Any, np.dtype[np.int64]]) -> list[FileRange]:
+def _column(live: pa.Table, name: str) -> list[Any]:
+    return list(live[name].to_pylist()) if name in live.column_names else [None] * live.num_rows
+
+
+def _milliseconds(value: datetime | int) -> int:
+    return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
+
+
+def files_that_may_hold(files: Iterable[LiveFile], keys: np.ndarray[Any, np.dtype[np.int64]]) -> list[LiveFile]:
     """Return the files whose span contains at least one of the sorted keys (see `pack_positions`)."""
     return [file for file in files if _has_key_within(keys, file)]
 
 
-def _has_key_within(keys: np.ndarray[Any, np.dtype[np.int64]], file: FileRange) -> bool:
+def _has_key_within(keys: np.ndarray[Any, np.dtype[np.int64]], file: LiveFile) -> bool:
     first, last = file.partitions
     for partition in range(first, last + 1):
         low, high = (int(pack_position(partition, offset)) for offset in file.offsets)

@@ -52,7 +52,7 @@ def commit_joined(writer: TableWriter, batch_id: int, changes: JoinedChanges, ad
         revision.added.extend(write_joined(writer, pa.concat_tables(replacing)))
         return revision
 
-    def rewrite(file: files.FileRange) -> RewrittenFile | None:
+    def rewrite(file: files.LiveFile) -> RewrittenFile | None:
         # Spans are wide, so most candidates hold none of the rows. Positions alone tell, and are quick to read.
         is_touched = any(find_revised(rows, changes)[0].any() for rows in writer.scan(file.path, POSITIONS))
         return _rewrite(writer, file, changes) if is_touched else None
@@ -68,7 +68,7 @@ def write_joined(writer: TableWriter, rows: pa.Table) -> list[AddAction]:
     return [writer.write(rows.filter(part)) for part in (unmatched, pc.invert(unmatched))]
 
 
-def _rewrite(writer: TableWriter, file: files.FileRange, changes: JoinedChanges) -> RewrittenFile:
+def _rewrite(writer: TableWriter, file: files.LiveFile, changes: JoinedChanges) -> RewrittenFile:
     rewritten = RewrittenFile([], [ROW_SCHEMA.empty_table()])
 
     def revise() -> Iterator[pa.Table]:
@@ -86,11 +86,11 @@ def _rewrite(writer: TableWriter, file: files.FileRange, changes: JoinedChanges)
     return rewritten
 
 
-def _files_to_revise(table: DeltaTable, generation: int, changes: JoinedChanges) -> list[files.FileRange]:
+def _files_to_revise(table: DeltaTable, generation: int, changes: JoinedChanges) -> list[files.LiveFile]:
     if changes.revised.num_rows == 0:
         return []
     side = changes.rule.leading
-    live = files.live_files(table, generation, side.place)
+    live = files.list_files(table, generation, side.place)
     if not changes.rule.takes_latest:
         live = [file for file in live if file.unmatched_rows]
     return files.files_that_may_hold(live, np.unique(keys_of(changes.revised, side)))

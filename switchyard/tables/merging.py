@@ -16,7 +16,8 @@ from deltalake import DeltaTable
 
 from switchyard.layout import Layout
 from switchyard.tables import files
-from switchyard.tables.compaction import LiveFile, list_files, replace_files
+from switchyard.tables.compaction import replace_files
+from switchyard.tables.files import LiveFile, list_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import gather, scan_files
 from switchyard.tables.schemas import FILE_SCHEMAS

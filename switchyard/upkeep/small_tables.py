@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from switchyard.layout import Layout
 from switchyard.tables import files, store
 from switchyard.tables.commits import list_data_files
-from switchyard.tables.compaction import LiveFile, list_files, replace_files
+from switchyard.tables.compaction import replace_files
+from switchyard.tables.files import LiveFile, list_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import FILE_BYTES, gather, scan_files
 from switchyard.tables.schemas import FILE_SCHEMAS, PROGRESS, TIMESTAMP

@@ -17,7 +17,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.layout import Layout
 from switchyard.tables import store
 from switchyard.tables.commits import read_commit
-from switchyard.tables.compaction import COMPACTED
+from switchyard.tables.files import COMPACTED
 from switchyard.tables.folders import Folder
 from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
 

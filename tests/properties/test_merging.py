@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from switchyard.layout import Layout
 from switchyard.tables import files, merging, store
-from switchyard.tables.compaction import LiveFile, list_files, replace_files
+from switchyard.tables.compaction import replace_files
+from switchyard.tables.files import LiveFile, list_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.merging import FAN_IN, choose_merges, level_of, merge_small
 from switchyard.tables.schemas import SCHEMAS

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from switchyard.swap import flip_rules, retirement_rules
 from switchyard.swap.history import LIFE, SETTLING, Entry, Event, Ledger, StatusRow
-from switchyard.tables.compaction import LiveFile, choose_files, count_overlaps, cut_into_groups
+from switchyard.tables.compaction import choose_files, count_overlaps, cut_into_groups
+from switchyard.tables.files import LiveFile
 from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
 from tests.specs import TARGET
 

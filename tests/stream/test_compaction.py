@@ -13,7 +13,8 @@ from switchyard.stream import runner
 from switchyard.stream.compaction import compact_tables, sort_key
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import merging, store
-from switchyard.tables.compaction import count_overlaps, list_files
+from switchyard.tables.compaction import count_overlaps
+from switchyard.tables.files import list_files
 from tests.events import draw_events
 from tests.second_oracle import join_with_duckdb, read_joined
 from tests.stream.running import Stream

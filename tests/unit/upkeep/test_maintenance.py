@@ -19,8 +19,8 @@ from switchyard.swap.generations import keep_spec, load_spec
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
-from switchyard.tables.compaction import list_files, replace_files
-from switchyard.tables.files import write_file
+from switchyard.tables.compaction import replace_files
+from switchyard.tables.files import list_files, write_file
 from switchyard.tables.logs import tell
 from switchyard.tables.progress import Progress, batches, newest_progress, report
 from switchyard.tables.stable_names import newest_rows
