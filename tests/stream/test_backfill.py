@@ -22,6 +22,7 @@ from switchyard.health.inputs import run_check
 from switchyard.health.status_report import describe_status
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
+from switchyard.records import LEFT
 from switchyard.settings import Settings
 from switchyard.stream import backfill
 from switchyard.stream.audit import audit_at_newest
@@ -235,7 +236,7 @@ def on_table(name: str) -> Callable[..., bool]:
 
 
 CRASHES: list[tuple[object, str, Callable[..., Any], Callable[..., bool]]] = [
-    (backfill._SnapshotJob, "_write_topic", dies_after, lambda job, name: name == "users"),
+    (backfill._SnapshotJob, "_write_topic", dies_after, lambda job, side: side == LEFT),
     (backfill._SnapshotJob, "_write_joined", dies_before, lambda *_: True),
     (TableWriter, "commit", dies_before, on_table("users")),
     (TableWriter, "commit", dies_after, on_table("users")),
