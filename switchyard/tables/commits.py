@@ -83,7 +83,8 @@ def _read_actions(folder: Folder, version: int) -> list[dict[str, Any]] | None:
         text = folder.read_bytes(f"_delta_log/{version:020}.json").decode()
     except FileNotFoundError:
         return None
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    # Not splitlines(): the statistics hold values of records, which may contain other separators, such as U+2028.
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
 def has_commit(folder: Folder, version: int) -> bool:

@@ -363,7 +363,7 @@ def test_each_event_carries_the_document_that_is_named_for_it(reader: Any, layou
     position = model.changes.now() | {"status": -1}
     add_joined(layout, joined_rows(range(30, 32)))
     report_progress(layout, seconds=1)
-    tell(layout, "one")
+    tell(layout, "a line separator \u2028 and a next line \x85")
     keep_messages(layout, "{}")
     store.append_rows(layout, "swap_history", [{"swapId": "a", "event": "REFRESHED", "at": START}])
 
