@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,13 +101,28 @@ def image_name(bench: str) -> str:
 
 def make_part(name: str, bench: Document) -> str:
     """The generated part of a bench's section: its plot, and what else was seen."""
-    facts = "\n".join(f"- {label}: {value}" for label, value in bench["facts"].items())
+    facts = list_facts(bench["facts"])
     lines = [f"![{name}: ours above, the baseline in grey, the target dashed]({IMAGES}/{image_name(name)})"]
     took = f"Took {bench['seconds'] / 60:.1f} minutes" if bench["seconds"] else "Measured in passing"
     commit = f", with commit {bench['commit']}" if bench["commit"] else ""
     stolen = f" Others took {bench['stolen']:.0%} of the processor time." if bench["stolen"] is not None else ""
     took = f"{took} on {bench['measuredAt'][:10]}{commit}.{stolen}"
     return "\n\n".join(filter(None, [*lines, facts, took]))
+
+
+def list_facts(facts: Mapping[str, object]) -> str:
+    """One line for all plain facts, one for each subject of several (`flip` of `flip, cold`), one for a long value."""
+    subjects = Counter(label.partition(", ")[0] for label in facts)
+    lines: dict[str, list[str]] = {}
+    for label, value in facts.items():
+        subject, _, rest = label.partition(", ")
+        if "," in str(value):
+            lines[label] = [str(value)]
+        elif subjects[subject] > 1:
+            lines.setdefault(subject, []).append(f"{rest}: {value}")
+        else:
+            lines.setdefault("", []).append(f"{label}: {value}")
+    return "\n".join(f"- {subject and subject + ': '}{'; '.join(said)}" for subject, said in lines.items())
 
 
 def describe_machine(document: Document) -> str:

@@ -202,6 +202,15 @@ def test_a_plot_has_two_bars_for_each_figure_within_its_width() -> None:
     assert float(bars[0].attrib["width"]) < float(bars[1].attrib["width"])
 
 
+def test_facts_of_one_subject_share_a_line_and_long_ones_have_their_own() -> None:
+    facts = {"events": 5, "flip, cold": 2, "flip, with a spare": 1, "at the end": "9 rows, 1 MB", "gap, seconds": 0}
+    assert report.list_facts(facts).splitlines() == [
+        "- events: 5; gap, seconds: 0",
+        "- flip: cold: 2; with a spare: 1",
+        "- at the end: 9 rows, 1 MB",
+    ]
+
+
 def test_the_page_keeps_its_prose() -> None:
     page = "before\n<!-- bench:table -->\nold\n<!-- /bench:table -->\nafter \\1\n"
     once = report.splice(page, "table", "new \\1")
