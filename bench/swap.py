@@ -39,10 +39,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.drivers import PLAIN_HEAP
 from bench.measure import Figure, keep, quantile, tell
 from bench.stage import Filler
-from switchyard.drivers.driver_processes import list_spares
 from switchyard.drivers.jars import spark_jars
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
+from switchyard.drivers.running_drivers import list_spares
 from switchyard.drivers.submission import spark_conf, submit_arguments, submit_environment
 from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.control_topic import publish

@@ -52,7 +52,7 @@ from switchyard.airflow.generation_operator import GenerationSubmitOperator
 from switchyard.airflow.generation_tasks import close_from_run
 from switchyard.layout import PROJECT
 from switchyard.settings import load_settings
-from switchyard.swap.control import MOST_DEADLINE_SECONDS
+from switchyard.swap.control_message import MOST_DEADLINE_SECONDS
 
 APPLICATION = PROJECT / "jobs" / "stream_generation.py"
 

@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
-from switchyard.airflow.driver_runs import STOPPED_EXIT_CODE
 from switchyard.airflow.generation_operator import GenerationSubmitOperator
 from switchyard.airflow.generation_tasks import FAILED_STATES
+from switchyard.airflow.start_driver import STOPPED_EXIT_CODE
 from switchyard.drivers.submission import backfill_arguments
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings

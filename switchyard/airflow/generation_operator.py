@@ -1,6 +1,6 @@
 """The task `stream`: runs the driver of one generation, for as long as the driver lives.
 
-`driver_runs.py` has the three ways to run one, `spark_submit.py` the call. Nothing here decides on swaps.
+`start_driver.py` has the three ways to run one, `spark_submit.py` the call. Nothing here decides on swaps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 
 from switchyard.airflow import generation_tasks, spare_orders
 from switchyard.airflow.connection import read_kafka
-from switchyard.airflow.driver_runs import (
+from switchyard.airflow.spark_submit import SparkSubmit, read_submit
+from switchyard.airflow.start_driver import (
     STOPPED_EXIT_CODE,
     ClusterDriver,
     DriverLog,
@@ -26,7 +27,6 @@ from switchyard.airflow.driver_runs import (
     SpareDriver,
     SubmittedDriver,
 )
-from switchyard.airflow.spark_submit import SparkSubmit, read_submit
 from switchyard.drivers.clusters import is_kubernetes, to_local
 from switchyard.drivers.submission import submit_arguments
 from switchyard.layout import KAFKA_CONNECTION

@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException, AirflowSkipException
 
 from switchyard.airflow.connection import read_kafka
-from switchyard.airflow.driver_runs import STOPPED_EXIT_CODE, DriverLog
+from switchyard.airflow.start_driver import STOPPED_EXIT_CODE, DriverLog
 from switchyard.airflow.watchdog import Pulse, watching
 from switchyard.deadline import Deadline
 from switchyard.layout import PROJECT

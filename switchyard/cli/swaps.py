@@ -14,7 +14,7 @@ from switchyard.errors import InputError
 
 
 def parse_deadline(text: str) -> float:
-    from switchyard.swap.control import MOST_DEADLINE_SECONDS
+    from switchyard.swap.control_message import MOST_DEADLINE_SECONDS
 
     return parse_rate(text, MOST_DEADLINE_SECONDS)
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 
-from switchyard.drivers import driver_processes, processes
+from switchyard.drivers import processes, running_drivers
 from switchyard.drivers.supervisor_state import read_state
 from switchyard.layout import Workspace
 
@@ -65,7 +65,7 @@ def dead_pid_files(workspace: Workspace) -> list[Path]:
     for path in sorted(workspace.run.glob("driver-*.pid")):
         with suppress(OSError, ValueError):
             kept[path] = int(path.read_text())
-    alive = {process.pid for process, _ in driver_processes.find_drivers(workspace)}
+    alive = {process.pid for process, _ in running_drivers.find_drivers(workspace)}
     return [path for path, pid in kept.items() if pid not in alive]
 
 
@@ -75,7 +75,7 @@ def old_job_folders(workspace: Workspace, before: datetime) -> list[Path]:
 
 def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
     """Folders of spares whose driver is gone. A spare that was taken uses its folder for the life of the generation."""
-    commands = [command for _, command in driver_processes.find_drivers(workspace)]
+    commands = [command for _, command in running_drivers.find_drivers(workspace)]
     return [
         path
         for path in workspace.spares.glob("spare-*")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from switchyard.drivers.driver_processes import DriverProcess, SpareProcess
+from switchyard.drivers.running_drivers import DriverProcess, SpareProcess
 from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.policies import Limits
 from switchyard.swap import flip_rules, retirement_rules

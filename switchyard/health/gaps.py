@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from switchyard.offsets import Gap, Offsets
-from switchyard.swap.control import read_id
+from switchyard.swap.control_message import read_id
 from switchyard.swap.history import Ledger
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

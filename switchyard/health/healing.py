@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from switchyard.deadline import Deadline
-from switchyard.drivers.driver_processes import end_driver, end_spare
+from switchyard.drivers.running_drivers import end_driver, end_spare
 from switchyard.health import checks
 from switchyard.health.checks import Cure, HealthInputs, Level, Verdict
 from switchyard.health.inputs import add_drivers, add_heartbeats, read_inputs

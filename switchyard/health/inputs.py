@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from switchyard.drivers.driver_processes import list_drivers, list_spares
+from switchyard.drivers.running_drivers import list_drivers, list_spares
 from switchyard.errors import SwitchyardError
 from switchyard.health.audits import ASKED, newest_audit
 from switchyard.health.checks import CHECKS, WINDOW, Disk, HealthInputs, Heartbeat, Level, Verdict

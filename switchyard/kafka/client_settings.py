@@ -14,7 +14,7 @@ from pathlib import Path
 
 from switchyard.errors import InputError
 from switchyard.kafka.security import check_security, is_security, java_security
-from switchyard.kafka.setting_names import normalise, rename_for_java
+from switchyard.kafka.translate_settings import normalise, rename_for_java
 
 PASTED = "properties"
 # Fields of Airflow's Kafka provider, and callbacks, which are code.

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from switchyard.deadline import Deadline
 from switchyard.errors import AccessError, InputError, SwitchyardError
 from switchyard.kafka.security import OAUTHBEARER, secret_values
-from switchyard.kafka.setting_names import for_librdkafka
+from switchyard.kafka.translate_settings import for_librdkafka
 from switchyard.wording import hide_values
 
 T = TypeVar("T")

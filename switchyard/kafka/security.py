@@ -1,7 +1,7 @@
 """The security settings of a Kafka client: what they must hold, which are secret, and the same for Spark's Java client.
 
-The names are those of librdkafka, as `setting_names` has made them. A setting that only one of the two clients has is
-refused, as the other client would be less secure than it looks. An error names a setting, never its value.
+The names are those of librdkafka, as `translate_settings` has made them. A setting that only one of the two clients
+has is refused, as the other client would be less secure than it looks. An error names a setting, never its value.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from switchyard.kafka.setting_names import EXTENSIONS, JAAS, METHOD, OIDC
-from switchyard.kafka.setting_names import wrong as _wrong
+from switchyard.kafka.translate_settings import EXTENSIONS, JAAS, METHOD, OIDC
+from switchyard.kafka.translate_settings import wrong as _wrong
 
 SECRETS = (
     "sasl.password",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from switchyard.drivers import driver_processes, processes
+from switchyard.drivers import processes, running_drivers
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import State
 from switchyard.errors import SwitchyardError
@@ -67,9 +67,9 @@ class Installation:
         by_name = {component.name: component for component in self.airflow}
         scheduler = by_name.pop("scheduler")
         scheduler.ask_to_stop()
-        driver_processes.stop_drivers(self._settings.workspace, BATCH_SECONDS)
+        running_drivers.stop_drivers(self._settings.workspace, BATCH_SECONDS)
         scheduler.finish(AIRFLOW_SECONDS)
-        driver_processes.stop_drivers(self._settings.workspace, 5)
+        running_drivers.stop_drivers(self._settings.workspace, 5)
         others = [*by_name.values(), *([self.demo] if self.demo else [])]
         for component in others:
             component.ask_to_stop()
@@ -111,14 +111,14 @@ def embedded_servers(settings: Settings) -> list[Server]:
 
 def end_leftovers(settings: Settings, last: State | None) -> None:
     """End what a supervisor that was killed has left behind, so that nothing runs twice."""
-    driver_processes.stop_drivers(settings.workspace, 20)
+    running_drivers.stop_drivers(settings.workspace, 20)
     # After a reboot the pids of the state file belong to other processes.
     if last is None or last.boot != boot_id():
         return
     parts = {name: part.pid for name, part in last.components.items() if name not in SERVERS}
     processes.end_sessions([pid for pid in parts.values() if pid is not None], 10)
     # The scheduler, alive until now, may have started the next attempt.
-    driver_processes.stop_drivers(settings.workspace, 20)
+    running_drivers.stop_drivers(settings.workspace, 20)
     for server in embedded_servers(settings):
         with suppress(SwitchyardError):
             server.stop()

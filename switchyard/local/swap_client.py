@@ -18,7 +18,8 @@ from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
 from switchyard.swap.backfills import backfill_id, parse_wish, publish_id
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control import MOST_ID_CHARACTERS, check_named_topics, parse_message
+from switchyard.swap.control_message import MOST_ID_CHARACTERS, parse_message
+from switchyard.swap.decision import check_named_topics
 from switchyard.swap.flip_rules import is_overdue
 from switchyard.swap.history import FINISHED, ROLLBACK_PREFIX, Ledger
 from switchyard.swap.history_store import HistoryStore

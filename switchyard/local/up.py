@@ -15,7 +15,7 @@ from types import FrameType
 
 from deltalake.exceptions import DeltaError
 
-from switchyard.drivers import driver_processes, processes
+from switchyard.drivers import processes, running_drivers
 from switchyard.drivers.jars import broker_jars, object_store_jars, spark_jars
 from switchyard.drivers.java import find_java
 from switchyard.drivers.supervisor_state import (
@@ -195,7 +195,7 @@ def retire_all_kept(settings: Settings, tell: Tell) -> None:
 
 def _has_remains(settings: Settings, last: State | None) -> bool:
     """A supervisor that was killed may have left its processes."""
-    if driver_processes.find_drivers(settings.workspace):
+    if running_drivers.find_drivers(settings.workspace):
         return True
     pids = [part.pid for part in last.components.values() if part.pid] if last else []
     return bool(processes.find_members(pids))

@@ -11,7 +11,7 @@ from switchyard.offsets import Offsets, has_reached
 from switchyard.stream.attempt import Attempt
 from switchyard.stream.gate import GateVerdict, TopicRows, examine, find_end_to_read, read_again
 from switchyard.stream.running_query import RunningQuery
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.history import Event, Request
 
 CANCEL_SECONDS = 0.2
@@ -64,7 +64,7 @@ class Promotion:
             if (proof := self._prove(request)) is None:
                 return
             transitions.note(history, request.entry(Event.READY, proof))
-        if transitions.try_flip(history, request.swapId, datetime.now(UTC), rules):
+        if flip.try_flip(history, request.swapId, datetime.now(UTC), rules):
             transitions.settle_due(history, datetime.now(UTC))
 
     def has_caught_up(self, request: Request) -> bool:

@@ -20,14 +20,15 @@ from switchyard.offsets import Offsets, count_records
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap import control, retirement_rules, transitions
+from switchyard.swap import retirement_rules, transitions
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control import check_target
+from switchyard.swap.control_message import normalise_join
+from switchyard.swap.decision import check_target
 from switchyard.swap.generations import keep_draft, load_spec, require_access
-from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Request, StatusRow
+from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Event, Request, StatusRow, SwapHistory
 from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.swap.reconcile import clean_up
-from switchyard.swap.transitions import OpenCommand, SwapHistory
+from switchyard.swap.transitions import OpenCommand
 from switchyard.tables.logs import tell
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.tables.stable_names import newest_rows
@@ -63,7 +64,7 @@ def parse_wish(fields: Mapping[str, Any]) -> Wish:
         if not isinstance(fields.get(name) or "", str):
             raise InputError(f"{name} must be a text")
     given = {name: (fields.get(name) or "").strip() or None for name in ("users_topic", "accounts_topic", "join_type")}
-    join_type, warnings = control.normalise_join(given["join_type"])
+    join_type, warnings = normalise_join(given["join_type"])
     if warnings:
         raise InputError(f"{shorten(str(given['join_type']))!r} is not a join type; use {', '.join(JOIN_TYPES)}")
     start, end = parse_edge("from", fields.get("from")), parse_edge("to", fields.get("to"))

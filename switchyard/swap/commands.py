@@ -16,8 +16,9 @@ from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.topics import TopicReader
 from switchyard.policies import Target
 from switchyard.settings import Settings
-from switchyard.swap import control, flip_rules, transitions
-from switchyard.swap.control import Decision, DecisionKind, Message, UnknownTopicError
+from switchyard.swap import flip, flip_rules, transitions
+from switchyard.swap.control_message import Message, parse_message, read_id
+from switchyard.swap.decision import Decision, DecisionKind, UnknownTopicError, decide
 from switchyard.swap.generations import (
     adopt_draft,
     find_resumable_spec,
@@ -75,7 +76,7 @@ class Answer:
 
 @dataclass
 class CommandHandler:
-    """Takes commands: asks the broker what the pure rules need, and writes the specs. `control` decides."""
+    """Takes commands: asks the broker what the pure rules need, and writes the specs. `decision.py` decides."""
 
     settings: Settings
     reader: TopicReader
@@ -88,10 +89,10 @@ class CommandHandler:
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
         """Take the bytes of a control message. Its own id, if it has one, is the id of the swap."""
         try:
-            own_id = control.read_id(value)
+            own_id = read_id(value)
             self._check_place(own_id, swap_id)
             swap_id = own_id or swap_id
-            message = control.parse_message(value)
+            message = parse_message(value)
         except InputError as error:
             rejected = str(error)
             return self._settle_or_accept(
@@ -162,9 +163,9 @@ class CommandHandler:
         return True
 
     def _settle_or_accept(
-        self, swap_id: str, requested_by: str, decide: Callable[[OpenCommand], tuple[Entry, Plan | None]]
+        self, swap_id: str, requested_by: str, rule: Callable[[OpenCommand], tuple[Entry, Plan | None]]
     ) -> Answer:
-        taken = transitions.take_command(self.history, swap_id, requested_by, decide)
+        taken = transitions.take_command(self.history, swap_id, requested_by, rule)
         return self._known(swap_id) if taken is None else self._answer(*taken)
 
     def _decide_message(self, message: Message, command: OpenCommand) -> tuple[Entry, Plan | None]:
@@ -176,7 +177,7 @@ class CommandHandler:
             return command.settle(Event.PLANNED, plan.describe(), target, decision.start), plan
         self._tell_once(_resolved(decision), command.swapId)
         if decision.kind is DecisionKind.REFRESH:
-            transitions.refresh(self.history, _now())
+            flip.refresh(self.history, _now())
             detail = f"{target} is what was asked for last"
             return command.settle(Event.REFRESHED, detail, target, generation=row.generation), None
         if decision.kind is DecisionKind.TAKE_BACK and row.generation is not None:
@@ -235,7 +236,7 @@ class CommandHandler:
     def _decide(self, message: Message, command: OpenCommand) -> Decision:
         ledger, status_row = command.ledger, command.status_row
         try:
-            return control.decide(
+            return decide(
                 message,
                 desired=flip_rules.desired(ledger, status_row),
                 active=status_row.target,

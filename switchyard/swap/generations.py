@@ -12,7 +12,7 @@ from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap.control import check_target
+from switchyard.swap.decision import check_target
 from switchyard.swap.flip_rules import find_resumable
 from switchyard.swap.history import Ledger, StatusRow
 from switchyard.tables.folders import Folder

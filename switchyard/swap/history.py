@@ -8,11 +8,12 @@ number, so it neither withdraws a request nor is withdrawn by one. To publish a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from typing import Protocol
 
 from switchyard.policies import Target
 
@@ -270,6 +271,22 @@ class Ledger:
     @cached_property
     def _flipped(self) -> frozenset[int | None]:
         return frozenset(entry.generation for entry in self.flips)
+
+
+class SwapHistory(Protocol):
+    """Both commits are compare-and-set: False means that another writer was first, and nothing is written."""
+
+    def ledger(self) -> Ledger: ...
+
+    def status_row(self) -> StatusRow: ...
+
+    def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
+        """Write entries as the version after `ledger`, as it was read here."""
+        ...
+
+    def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
+        """Replace the status row, if it is still the one that was read here."""
+        ...
 
 
 def is_snapshot_id(swap_id: str) -> bool:

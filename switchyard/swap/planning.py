@@ -12,7 +12,8 @@ from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap.control import MOST_DEADLINE_SECONDS, Decision, DecisionKind
+from switchyard.swap.control_message import MOST_DEADLINE_SECONDS
+from switchyard.swap.decision import Decision, DecisionKind
 from switchyard.swap.fan_out import show_fan_out, warn_of_growth
 from switchyard.swap.generations import find_resumable_spec, resolve_spec
 from switchyard.swap.history import Event, Ledger, StatusRow

@@ -14,8 +14,7 @@ from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.swap import flip_rules, retirement_rules, transitions
 from switchyard.swap.generations import remove_checkpoint
-from switchyard.swap.history import Event, Ledger, Request, run_id_of
-from switchyard.swap.transitions import SwapHistory
+from switchyard.swap.history import Event, Ledger, Request, SwapHistory, run_id_of
 from switchyard.tables.logs import Level, tell
 from switchyard.tables.progress import newest_progress, report_again
 from switchyard.tables.removal import remove_generation_rows

@@ -2,7 +2,7 @@
 
 A request ends in exactly one of the outcomes on the right:
 
-    REQUESTED ─► STARTING ─► READY ─► try_flip() ────────────► APPLIED
+    REQUESTED ─► STARTING ─► READY ─► flip.try_flip() ───────► APPLIED
         │            │         │
         ├────────────┴─────────┴─ a newer request is there ──► SUPERSEDED
         ├────────────┴─────────┴─ its deadline, give_up() ───► FAILED
@@ -30,14 +30,14 @@ I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from switchyard.errors import InputError
 from switchyard.policies import Rules, Target
-from switchyard.swap import flip_rules, retirement_rules
+from switchyard.swap import flip, flip_rules, retirement_rules
 from switchyard.swap.history import (
     SETTLING,
     UNDO_PREFIX,
@@ -47,6 +47,7 @@ from switchyard.swap.history import (
     Request,
     SignOfLife,
     StatusRow,
+    SwapHistory,
     is_snapshot_id,
     next_swap_id,
 )
@@ -86,22 +87,6 @@ class OpenCommand:
         if not is_snapshot_id(self.swapId):
             raise ValueError(f"{self.swapId} is not the id of a backfill")
         return self.ask_for(self.ledger.next_generation, target, start, detail)
-
-
-class SwapHistory(Protocol):
-    """Both commits are compare-and-set: False means that another writer was first, and nothing is written."""
-
-    def ledger(self) -> Ledger: ...
-
-    def status_row(self) -> StatusRow: ...
-
-    def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
-        """Write entries as the version after `ledger`, as it was read here."""
-        ...
-
-    def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
-        """Replace the status row, if it is still the one that was read here."""
-        ...
 
 
 def take_command(
@@ -162,17 +147,17 @@ def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
     if wanted is None:
         return False
     note(history, wanted.entry(Event.READY, "it is a finished snapshot"))
-    return try_flip(history, wanted.swapId, now, rules)
+    return flip.try_flip(history, wanted.swapId, now, rules)
 
 
 def settle_due(history: SwapHistory, now: datetime) -> list[Entry]:
     """Withdraw what is late or superseded, write each decided outcome, and LINGERING for what was replaced."""
     number = flip_rules.number_to_withdraw(history.ledger(), history.status_row(), now)
     if number is not None:
-        withdraw(history, number)
+        flip.withdraw(history, number)
     written = _settle(history, now, {})
     if any(entry.event is Event.REFRESHED for entry in written):
-        refresh(history, now)
+        flip.refresh(history, now)
     return written
 
 
@@ -184,40 +169,6 @@ def _settle(history: SwapHistory, now: datetime, reasons: dict[str, str]) -> lis
             return entries
 
 
-def withdraw(history: SwapHistory, number: int, reason: str = "") -> bool:
-    """Take the right to flip from all requests up to a number; False when that one has flipped or has lost it."""
-    while True:
-        before = history.status_row()
-        after = flip_rules.withdrawn(before, number, reason)
-        if after is None:
-            return False
-        if history.commit_row(before, after):
-            return True
-
-
-def refresh(history: SwapHistory, now: datetime) -> None:
-    """Move lastApplied; before anything was active there is none to move."""
-    while True:
-        before = history.status_row()
-        if before.generation is None or history.commit_row(before, replace(before, lastApplied=now)):
-            return
-
-
-def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) -> bool:
-    """Flip, if this request may do so now. `settle_due` writes the outcome.
-
-    The status row is read before the history: a withdrawal that the history is too old to show has changed the row.
-    """
-    while True:
-        before = history.status_row()
-        ledger = history.ledger()
-        wanted = ledger.pending
-        if wanted is None or not flip_rules.may_flip(ledger, before, swap_id, now, rules):
-            return False
-        if history.commit_row(before, flip_rules.flipped(before, wanted, now)):
-            return True
-
-
 def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> Entry | None:
     """End a request that has not flipped as FAILED; return what became of it in the end.
 
@@ -227,7 +178,7 @@ def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> E
     if wanted is None:
         return None
     if history.ledger().is_open(wanted):
-        withdraw(history, wanted.number, reason)
+        flip.withdraw(history, wanted.number, reason)
         _settle(history, now, {swap_id: reason})
     return history.ledger().outcomes.get(swap_id)
 

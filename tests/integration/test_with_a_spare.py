@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.drivers import processes
-from switchyard.drivers.driver_processes import list_drivers, list_spares
+from switchyard.drivers.running_drivers import list_drivers, list_spares
 from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics

@@ -32,7 +32,7 @@ class RowChange:
 
 
 class MemoryHistory:
-    """Implements `transitions.SwapHistory`. `pause` is called where others can act; watchers see every commit."""
+    """Implements `history.SwapHistory`. `pause` is called where others can act; watchers see every commit."""
 
     def __init__(
         self,

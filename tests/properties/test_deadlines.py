@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.swap.control import MOST_DEADLINE_SECONDS, parse_message
+from switchyard.swap.control_message import MOST_DEADLINE_SECONDS, parse_message
 from switchyard.swap.history import Ledger
 from switchyard.swap.planning import (
     CAUTIOUS_RECORDS_PER_SECOND,

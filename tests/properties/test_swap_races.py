@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from switchyard.policies import Rules, Target
-from switchyard.swap import flip_rules, retirement_rules, transitions
+from switchyard.swap import flip, flip_rules, retirement_rules, transitions
 from switchyard.swap.history import SETTLING, Entry, Event, Ledger, StatusRow, run_id_of
 from tests.properties.memory_history import EarlyReader, Point
 from tests.properties.world import (
@@ -101,7 +101,7 @@ def test_a_request_before_the_decision_to_flip_supersedes() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     second = world.send(NATURAL)
-    assert not transitions.try_flip(world.history, first, world.now, RULES)
+    assert not flip.try_flip(world.history, first, world.now, RULES)
     advance(world)
     assert [outcome(world, swap_id) for swap_id in (first, second)] == [Event.SUPERSEDED, Event.APPLIED]
     rest(world)
@@ -123,7 +123,7 @@ def test_a_withdrawn_request_does_not_flip_for_one_who_has_not_heard_of_the_newe
     early = EarlyReader(world.history, world.history.kept)
     world.send(NATURAL)
     world.settle()
-    assert not transitions.try_flip(early, first, world.now, RULES)
+    assert not flip.try_flip(early, first, world.now, RULES)
     assert outcome(world, first) is Event.SUPERSEDED
 
 
@@ -146,7 +146,7 @@ def test_a_request_is_not_called_superseded_while_it_may_still_flip() -> None:
     # The bystander has looked for what to withdraw when the newer request comes, and goes on to write outcomes.
     world.interleave(world.settle, {(Point.READ, 2): [partial(world.send, NATURAL)]})
     assert (outcome(world, first), world.history.row.barred) == (None, 0)
-    assert transitions.try_flip(early, first, world.now, RULES)
+    assert flip.try_flip(early, first, world.now, RULES)
     world.settle()
     assert outcome(world, first) is Event.APPLIED
     rest(world)
@@ -157,7 +157,7 @@ def test_outcomes_are_written_by_the_row_as_it_is_now() -> None:
     world = world_with(LEFT)
     first = make_ready(world, INNER)
     world.given_up.add(first)
-    transitions.withdraw(world.history, 2)
+    flip.withdraw(world.history, 2)
     world.interleave(world.settle, before_commit(world.settle, partial(world.send, NATURAL), partial(advance, world)))
     assert (outcome(world, first), world.history.row.generation) == (Event.FAILED, 3)
     assert [entry.generation for entry in world.history.kept.lingering] == [1]
@@ -183,8 +183,8 @@ def test_a_withdrawal_that_comes_after_the_flip_does_not_happen() -> None:
 
     early = EarlyReader(world.history, world.history.kept)
     second = world.send(NATURAL)
-    flip = partial(transitions.try_flip, early, first, world.now, RULES)
-    world.interleave(world.settle, before_commit(flip))
+    do_flip = partial(flip.try_flip, early, first, world.now, RULES)
+    world.interleave(world.settle, before_commit(do_flip))
     assert (outcome(world, first), outcome(world, second)) == (Event.APPLIED, None)
     assert world.history.row.barred == 0
     rest(world)
@@ -206,8 +206,8 @@ def test_a_flip_in_time_is_not_withdrawn_by_the_deadline() -> None:
     first = make_ready(world, INNER)
     in_time = world.now
     world.wait(121)
-    flip = partial(transitions.try_flip, world.history, first, in_time, RULES)
-    world.interleave(world.settle, before_commit(flip))
+    do_flip = partial(flip.try_flip, world.history, first, in_time, RULES)
+    world.interleave(world.settle, before_commit(do_flip))
     assert outcome(world, first) is Event.APPLIED
     assert world.history.row.barred == 0
     rest(world)
@@ -356,9 +356,9 @@ def test_rollback_needs_a_ready_of_its_own() -> None:
     """The generation was READY once, for the request that made it."""
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
-    assert not transitions.try_flip(world.history, swap_id, world.now, RULES)
+    assert not flip.try_flip(world.history, swap_id, world.now, RULES)
     world.ready(0)
-    assert transitions.try_flip(world.history, swap_id, world.now, RULES)
+    assert flip.try_flip(world.history, swap_id, world.now, RULES)
 
 
 def test_rollback_of_a_retired_generation_needs_a_new_driver() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from switchyard.policies import Rules
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.history import SETTLING, Entry, Event
 from tests.properties.memory_history import Point
 from tests.properties.world import (
@@ -133,7 +133,7 @@ class SwapMachine(RuleBasedStateMachine):
             if entry.swapId in world.publications and entry.generation is not None:
                 world.publish_one(entry.swapId, entry.generation)
             if entry.swapId in history.kept.outcomes:
-                assert not transitions.try_flip(history, entry.swapId, world.now, world.rules)
+                assert not flip.try_flip(history, entry.swapId, world.now, world.rules)
                 assert not any(transitions.note(history, Entry(entry.swapId, event)) for event in SETTLING)
                 transitions.give_up(history, entry.swapId, "too late", world.now)
 

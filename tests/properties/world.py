@@ -13,8 +13,10 @@ from functools import partial
 from typing import TypeVar
 
 from switchyard.errors import InputError
-from switchyard.policies import Rules, Target
-from switchyard.swap import control, flip_rules, retirement_rules, transitions
+from switchyard.policies import Policy, Rules, Target
+from switchyard.swap import flip, flip_rules, retirement_rules, transitions
+from switchyard.swap.control_message import parse_message
+from switchyard.swap.decision import Decision, DecisionKind, decide
 from switchyard.swap.history import (
     BACKFILL_PREFIX,
     FINISHED,
@@ -36,7 +38,7 @@ RULES = Rules()
 KEEPING = Rules(is_keeping=True, keep=timedelta(seconds=60), stuck=timedelta(seconds=10))
 FOR_GOOD = replace(KEEPING, keep=None)
 TOPICS = {"users": 1, "users-2": 1, "accounts": 1, "control": 1}
-POLICY = control.Policy(Target("users", "accounts", "left"))
+POLICY = Policy(Target("users", "accounts", "left"))
 Fields = Mapping[str, object]
 INNER, LEFT, NATURAL = ({"joinType": name} for name in ("inner", "left", "natural"))
 RESUME_LEFT, RESUME_INNER = ({**fields, "start": "resume"} for fields in (LEFT, INNER))
@@ -154,11 +156,11 @@ class World:
         return swap_id
 
     def handle(self, swap_id: str, fields: Fields) -> None:
-        message = control.parse_message(json.dumps(fields).encode())
+        message = parse_message(json.dumps(fields).encode())
 
-        def decide(command: OpenCommand) -> Entry:
+        def decide_message(command: OpenCommand) -> Entry:
             ledger, status_row = command.ledger, command.status_row
-            decision = control.decide(
+            decision = decide(
                 message,
                 desired=flip_rules.desired(ledger, status_row),
                 active=status_row.target,
@@ -168,16 +170,16 @@ class World:
             )
             if decision.is_dry:
                 return command.settle(Event.PLANNED)
-            if decision.kind is control.DecisionKind.REFRESH:
+            if decision.kind is DecisionKind.REFRESH:
                 return command.settle(Event.REFRESHED)
             generation = generation_for(decision, ledger, status_row)
             given = message.deadlineSeconds
             within = None if given is None else timedelta(seconds=given)
             return self.ask_for(command, generation, decision.target, decision.start, within)
 
-        entry = self.take(swap_id, decide)
+        entry = self.take(swap_id, decide_message)
         if entry is not None and entry.event is Event.REFRESHED:
-            transitions.refresh(self.history, self.now)
+            flip.refresh(self.history, self.now)
 
     def rollback(self, number: int = 0) -> str:
         swap_id = f"{ROLLBACK_PREFIX}{len(self.rollbacks) + 1}"
@@ -274,9 +276,7 @@ class World:
         """Usually of the newest request; of any, because nobody may rely on who asks."""
         requests = self.history.ledger().requests
         older = number // 8
-        return bool(requests) and transitions.try_flip(
-            self.history, pick(requests, -1 - older).swapId, self.now, self.rules
-        )
+        return bool(requests) and flip.try_flip(self.history, pick(requests, -1 - older).swapId, self.now, self.rules)
 
     def late_flip(self, number: int) -> None:
         """By one who read the row and then the history, and comes to commit now: the row is still the same."""
@@ -284,7 +284,7 @@ class World:
         read = entries[: max(self.row_since, len(entries) - number // 3)]
         if requested(read):
             early = EarlyReader(self.history, Ledger(read))
-            transitions.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
+            flip.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
 
     def advance(self, number: int = 0) -> None:
         """The next step towards the flip, whoever has to take it."""
@@ -613,8 +613,8 @@ def must_stop(ledger: Ledger, driver: Driver) -> bool:
     return own is not None and any(end.at > own.at for end in ends)
 
 
-def generation_for(decision: control.Decision, ledger: Ledger, status_row: StatusRow) -> int:
-    if decision.kind is control.DecisionKind.TAKE_BACK:
+def generation_for(decision: Decision, ledger: Ledger, status_row: StatusRow) -> int:
+    if decision.kind is DecisionKind.TAKE_BACK:
         assert status_row.generation is not None
         return status_row.generation
     if decision.start != "resume":

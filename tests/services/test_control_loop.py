@@ -36,10 +36,10 @@ from switchyard.offsets import Offsets
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.query import kafka_options
-from switchyard.swap import commands, control_loop, flip_rules, transitions
+from switchyard.swap import commands, control_loop, flip, flip_rules, transitions
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control import parse_message
 from switchyard.swap.control_loop import ControlRound, run_round
+from switchyard.swap.control_message import parse_message
 from switchyard.swap.generations import load_spec, remove_checkpoint
 from switchyard.swap.history import SETTLING, Entry, Event, Request
 from switchyard.swap.history_store import HistoryStore
@@ -164,7 +164,7 @@ class Yard:
         assert request is not None
         for event in (Event.STARTING, Event.READY) if is_new else (Event.READY,):
             transitions.note(history, request.entry(event))
-        assert transitions.try_flip(history, swap_id, now, self.settings.rules)
+        assert flip.try_flip(history, swap_id, now, self.settings.rules)
         transitions.settle_due(history, now)
 
     def activate(self, swap_id: str, **fields: Any) -> int:

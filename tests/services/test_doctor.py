@@ -13,9 +13,9 @@ from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import Layout
 from switchyard.local.doctor import Finding, examine
 from switchyard.settings import Settings
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.commands import CommandHandler
-from switchyard.swap.control import Message
+from switchyard.swap.control_message import Message
 from switchyard.swap.history import Event
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -46,7 +46,7 @@ def activate(settings: Settings, topics: Topics) -> None:
     assert request is not None
     for event in (Event.STARTING, Event.READY):
         transitions.note(handler.history, request.entry(event))
-    assert transitions.try_flip(handler.history, "first", datetime.now(UTC), settings.rules)
+    assert flip.try_flip(handler.history, "first", datetime.now(UTC), settings.rules)
 
 
 def test_the_active_topics_are_looked_at_and_not_those_of_the_settings(settings: Settings, topics: Topics) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from switchyard.layout import PROJECT
 from switchyard.stream import progress_report, runner, session
-from switchyard.swap import transitions
+from switchyard.swap import flip
 from switchyard.tables import joined_changes
 from switchyard.tables.writer import TableWriter
 
@@ -95,7 +95,7 @@ if place == "loud":
     session.LOGGING = Path(moment)
 runner.collect_if_it_fits = get_stuck(runner.collect_if_it_fits)
 joined_changes.event_rows = leak_values(joined_changes.event_rows)
-transitions.try_flip = crash_after_flip(transitions.try_flip)
+flip.try_flip = crash_after_flip(flip.try_flip)
 TableWriter.commit = crash_in_commit(TableWriter.commit)  # type: ignore[method-assign]
 progress_report.report = crash_in_report(progress_report.report)
 runpy.run_path(str(PROJECT / "jobs" / "stream_generation.py"), run_name="__main__")

@@ -24,7 +24,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control import Message
+from switchyard.swap.control_message import Message
 from switchyard.tables.progress import newest_progress
 from tests.topics import Topics
 

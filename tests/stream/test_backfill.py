@@ -27,10 +27,10 @@ from switchyard.settings import Settings
 from switchyard.stream import backfill
 from switchyard.stream.audit import audit_at_newest
 from switchyard.stream.backfill import run_backfill
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.backfills import BackfillHandler, backfill_id, explain_end, require_snapshot
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control import Message
+from switchyard.swap.control_message import Message
 from switchyard.swap.generations import load_spec, spec_for_driver
 from switchyard.swap.history import Entry, Event
 from switchyard.swap.history_store import HistoryStore
@@ -362,7 +362,7 @@ def stream_takes_over(settings: Settings, swap_id: str) -> None:
     assert request is not None
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, request.entry(event))
-    assert transitions.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
+    assert flip.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
     transitions.settle_due(history, datetime.now(UTC))
 
 

@@ -21,7 +21,7 @@ from switchyard.stream.attempt import End
 from switchyard.stream.lifecycle import run_generation
 from switchyard.stream.session import METRICS_PATH
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control import Message
+from switchyard.swap.control_message import Message
 from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore

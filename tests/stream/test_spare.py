@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from switchyard.drivers.detached_process import DetachedProcess, start_detached
-from switchyard.drivers.driver_processes import list_drivers, list_spares, stop_drivers
 from switchyard.drivers.hand_off import HandOff
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
+from switchyard.drivers.running_drivers import list_drivers, list_spares, stop_drivers
 from switchyard.drivers.spare_claim import take_spare
 from switchyard.drivers.spares import Order
 from switchyard.drivers.submission import submit_environment

@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 
 import psycopg2
 
-from switchyard.drivers.driver_processes import list_drivers, list_spares
+from switchyard.drivers.running_drivers import list_drivers, list_spares
 from switchyard.kafka.control_topic import publish
 from switchyard.layout import Layout
 from switchyard.swap.history import Event

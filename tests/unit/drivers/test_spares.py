@@ -18,9 +18,9 @@ import pytest
 from switchyard.airflow.spare_orders import find_unowned
 from switchyard.drivers import processes
 from switchyard.drivers.detached_process import DetachedProcess, start_detached
-from switchyard.drivers.driver_processes import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
 from switchyard.drivers.fingerprint import fingerprint_driver
 from switchyard.drivers.hand_off import HandOff, describe_place
+from switchyard.drivers.running_drivers import SpareProcess, end_spare, list_drivers, list_spares, stop_drivers
 from switchyard.drivers.spare_claim import adopt_taken, end_spares, has_taken, take_spare
 from switchyard.drivers.spares import (
     Fitness,

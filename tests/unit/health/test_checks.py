@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from switchyard.drivers.driver_processes import DriverProcess
+from switchyard.drivers.running_drivers import DriverProcess
 from switchyard.health.checks import (
     CHECKS,
     Cure,

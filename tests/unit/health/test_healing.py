@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from switchyard.drivers import processes
-from switchyard.drivers.driver_processes import list_drivers
+from switchyard.drivers.running_drivers import list_drivers
 from switchyard.health.checks import Level
 from switchyard.health.healing import heal
 from switchyard.health.inputs import run_check
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.history import Entry, Event
 from switchyard.swap.log_messages import open_history
 from switchyard.tables import store
@@ -34,17 +34,17 @@ def settings(layout: Layout) -> Settings:
     settings = Settings(
         root=layout.root, hung_seconds=5, ready_deadline_seconds=0.001, min_dwell_seconds=0, heartbeat_seconds=1
     )
-    flip(settings, "first")
+    activate(settings, "first")
     return settings
 
 
-def flip(settings: Settings, swap_id: str) -> int:
+def activate(settings: Settings, swap_id: str) -> int:
     """A generation that was asked for, became ready and is active."""
     history = open_history(settings.layout)
     request = transitions.ask_once(history, swap_id, "test", None, TARGET)
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, request.entry(event))
-    assert transitions.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
+    assert flip.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
     transitions.settle_due(history, datetime.now(UTC))
     return request.generation
 
@@ -142,7 +142,7 @@ def test_a_swap_that_nobody_works_for_fails_and_says_why(settings: Settings) -> 
 
 def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> None:
     history = open_history(settings.layout)
-    assert flip(settings, "second") == 2
+    assert activate(settings, "second") == 2
     request = history.ledger().find("first")
     assert request is not None
     transitions.note(history, request.entry(Event.RETIRED))

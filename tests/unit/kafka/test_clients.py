@@ -17,7 +17,7 @@ from switchyard.kafka.client_settings import client_properties, for_producers
 from switchyard.kafka.clients import ErrorListener, open_client
 from switchyard.kafka.demo import DemoProducer
 from switchyard.kafka.topics import base_properties
-from tests.unit.kafka.test_setting_names import CONFLUENT, JAVA_TUNING
+from tests.unit.kafka.test_translate_settings import CONFLUENT, JAVA_TUNING
 
 OPEN_AND_LISTEN = """
 import sys

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from switchyard.drivers.driver_processes import choose_targets
+from switchyard.drivers.running_drivers import choose_targets
 from switchyard.local.first_generation import Action, choose_action
 from switchyard.policies import Target
 from switchyard.swap.history import Entry, Event, Ledger

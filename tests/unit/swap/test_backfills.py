@@ -15,7 +15,7 @@ from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
 from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_snapshot
-from switchyard.swap.control import check_id
+from switchyard.swap.control_message import check_id
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.history import Event, Request, StatusRow
 from switchyard.swap.history_store import HistoryStore

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from switchyard.layout import Layout
 from switchyard.policies import Rules, Target
-from switchyard.swap import flip_rules, transitions
+from switchyard.swap import flip, flip_rules, transitions
 from switchyard.swap.history import Entry, Event, Ledger, Request, StatusRow, next_swap_id
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
@@ -42,7 +42,7 @@ def make_ready(history: HistoryStore, swap_id: str, target: Target = LEFT, now: 
 
 def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
     request = make_ready(history, swap_id, target, now)
-    assert transitions.try_flip(history, swap_id, now, RULES)
+    assert flip.try_flip(history, swap_id, now, RULES)
     transitions.settle_due(history, now)
     return request
 
@@ -102,7 +102,7 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
     before, files = history.status_row(), DeltaTable(layout.table("status")).file_uris()
-    assert transitions.withdraw(history, 9)
+    assert flip.withdraw(history, 9)
     assert history.status_row() == replace(before, barred=9)
     assert DeltaTable(layout.table("status")).file_uris() == files
     assert len(store.read_rows(layout, "status")) == 1
@@ -111,16 +111,16 @@ def test_a_mark_alone_keeps_the_row_and_its_file(layout: Layout) -> None:
 def test_a_mark_comes_before_any_row(layout: Layout) -> None:
     history = HistoryStore(layout)
     ask(history, "s-1")
-    transitions.withdraw(history, 1)
+    flip.withdraw(history, 1)
     assert history.status_row() == StatusRow(barred=1)
     assert read_status(layout) is None
 
 
 def test_no_decision_is_no_commit(layout: Layout) -> None:
     history = HistoryStore(layout)
-    transitions.refresh(history, NOW)
+    flip.refresh(history, NOW)
     assert transitions.settle_due(history, NOW) == []
-    assert not transitions.try_flip(history, "s-1", NOW, RULES)
+    assert not flip.try_flip(history, "s-1", NOW, RULES)
     assert [DeltaTable(layout.table(name)).version() for name in ("status", "swap_history")] == [0, 0]
 
 
@@ -137,7 +137,7 @@ def test_a_decision_that_raises_writes_nothing(layout: Layout) -> None:
 def test_the_marks_outlive_a_checkpoint_of_the_log(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
-    transitions.withdraw(history, 4)
+    flip.withdraw(history, 4)
     table = DeltaTable(layout.table("status"))
     table.create_checkpoint()
     assert HistoryStore(layout).status_row() == history.status_row()
@@ -173,11 +173,11 @@ def test_a_change_of_the_row_is_asked_again_after_a_mark(layout: Layout, monkeyp
         is_allowed = may_flip(ledger, status_row, *rest)
         if len(asked) == 1:
             assert is_allowed
-            transitions.withdraw(other, 1)
+            flip.withdraw(other, 1)
         return is_allowed
 
     monkeypatch.setattr(flip_rules, "may_flip", interrupt)
-    assert not transitions.try_flip(history, "s-1", NOW, RULES)
+    assert not flip.try_flip(history, "s-1", NOW, RULES)
     assert asked == [0, 1]
     assert history.status_row() == StatusRow(barred=1)
 
@@ -284,9 +284,9 @@ def flip_or_withdraw(root: str, barrier: Any, said: Any, is_flip: bool, rounds: 
             make_ready(history, f"s-{number}", now=now)
         barrier.wait(60)
         if is_flip:
-            won.append(transitions.try_flip(history, f"s-{number}", now, RULES))
+            won.append(flip.try_flip(history, f"s-{number}", now, RULES))
         else:
-            won.append(transitions.withdraw(history, number))
+            won.append(flip.withdraw(history, number))
         barrier.wait(60)
         if is_flip:
             transitions.settle_due(history, now)
@@ -307,11 +307,11 @@ def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout
     """The one that gave it up is interrupted between the withdrawal and the outcome."""
     history = HistoryStore(layout)
     make_ready(history, "first")
-    assert transitions.try_flip(history, "first", NOW, RULES)
+    assert flip.try_flip(history, "first", NOW, RULES)
     transitions.settle_due(history, NOW)
     broken = ask(history, "second", INNER)
-    transitions.withdraw(history, broken.number, "it broke for ann@example.org")
-    transitions.refresh(history, NOW)
+    flip.withdraw(history, broken.number, "it broke for ann@example.org")
+    flip.refresh(history, NOW)
     transitions.settle_due(HistoryStore(layout), NOW)
     outcome = history.ledger().outcomes["second"]
     assert (outcome.event, outcome.detail) == (Event.FAILED, mask_emails("it broke for ann@example.org"))

@@ -20,7 +20,7 @@ from switchyard.local.airflow import airflow_environment
 from switchyard.local.supervisor import Supervisor
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
@@ -46,7 +46,7 @@ def history(root: Layout) -> HistoryStore:
     for number in range(1, 5):
         ask(history, number)
         now = datetime.now(UTC)
-        assert transitions.try_flip(history, f"s-{number}", now, Rules(dwell=timedelta()))
+        assert flip.try_flip(history, f"s-{number}", now, Rules(dwell=timedelta()))
         transitions.settle_due(history, now)
     ask(history, 5)
     return history

@@ -13,7 +13,7 @@ from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap import transitions
+from switchyard.swap import flip, transitions
 from switchyard.swap.generations import keep_spec, load_spec, remove_checkpoint
 from switchyard.swap.history import Event, Request
 from switchyard.swap.history_store import HistoryStore
@@ -65,7 +65,7 @@ def activate(history: HistoryStore, swap_id: str, generation: int) -> None:
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, request.entry(event))
     now = datetime.now(UTC)
-    assert transitions.try_flip(history, swap_id, now, Rules(dwell=timedelta()))
+    assert flip.try_flip(history, swap_id, now, Rules(dwell=timedelta()))
     transitions.settle_due(history, now)
 
 

@@ -14,7 +14,7 @@ from switchyard.errors import InputError, SwitchyardError
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
-from switchyard.swap import flip_rules, transitions
+from switchyard.swap import flip, flip_rules, transitions
 from switchyard.swap.generations import keep_spec, load_spec
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
@@ -59,7 +59,7 @@ def activate(history: HistoryStore, generation: int) -> None:
     )
     for event in (Event.STARTING, Event.READY):
         transitions.note(history, request.entry(event))
-    assert transitions.try_flip(history, request.swapId, now, AT_ONCE)
+    assert flip.try_flip(history, request.swapId, now, AT_ONCE)
     transitions.settle_due(history, now)
     if before is not None:
         later = datetime.now(UTC)
@@ -326,7 +326,7 @@ def test_vacuum_refuses_a_table_that_misses_files(layout: Layout, settings: Sett
 def test_markers_and_needed_versions_outlive_the_cut_of_the_log(layout: Layout, settings: Settings) -> None:
     history, open_before = HistoryStore(layout), HistoryStore(layout)
     activate(history, 1)
-    transitions.withdraw(history, 4)
+    flip.withdraw(history, 4)
     writing = begin(layout, 1)
     for batch_id in range(12):
         writing.commit(batch_id)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from switchyard.errors import InputError
 from switchyard.kafka.client_settings import client_properties, parse_properties, to_java
 from switchyard.kafka.security import java_security
-from switchyard.kafka.setting_names import JAAS, for_librdkafka, parse_jaas
+from switchyard.kafka.translate_settings import JAAS, for_librdkafka, parse_jaas
 from tests.unit.kafka.test_security import CANARY, assert_refused
 
 BROKER = {"bootstrap.servers": "b:9093"}

@@ -1,4 +1,4 @@
-"""The three ways in which a task runs a driver to its end: submitted here, taken over as a spare, or on a cluster.
+"""Starts a driver and runs it to its end, in one of three ways: submitted here, taken over as a spare, on a cluster.
 
 Each has `run()`, which returns how the driver failed, if it did; `on_kill()`, for when Airflow ends the task; and
 `exit_code`. After `on_kill()` a failure is not judged: `run()` raises it.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from switchyard.airflow.driver_runs import SubmittedDriver
+from switchyard.airflow.start_driver import SubmittedDriver
 from switchyard.settings import Settings
 from tests.waiting import eventually
 
