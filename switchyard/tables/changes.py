@@ -65,7 +65,7 @@ class Changes:
         self._live = live
         self._lock = threading.Lock()
         self._tables = {name: FollowedTable(layout, name) for name in (*SMALL.values(), *ACTIVE_NAMES.values())}
-        self._commits: OrderedDict[tuple[str, int], tuple[Commit, list[Row]]] = OrderedDict()
+        self._commits: OrderedDict[tuple[str, int, int | None], tuple[Commit, list[Row]]] = OrderedDict()
         self._kept_rows = 0
 
     def now(self) -> dict[str, int]:
@@ -120,32 +120,34 @@ class Changes:
     def _new_rows(self, table: str, generation: int, versions: range) -> tuple[list[Row], int]:
         """Return the rows of the new files and 0, or of more than MOST_ROWS none and their number."""
         followed = self._tables[table]
-        commits = [found for version in versions if (found := read_commit(followed.folder, version)) is not None]
-        added = [file for commit in commits for file in commit.added if file.generation == generation]
-        count = sum(MOST_ROWS + 1 if file.rows is None else file.rows for file in added)
+        found = [read_commit(followed.folder, version) for version in versions]
+        # A commit of another generation, such as one that reads its history, may hold any number of rows.
+        commits = [commit.only(generation) for commit in found if commit is not None]
+        count = sum(MOST_ROWS + 1 if file.rows is None else file.rows for commit in commits for file in commit.added)
         if count > MOST_ROWS:
             return [], count
         key = PLACES if table == "joined" else PLACE
-        rows = {}
-        for commit in commits:
-            kept = self._read(followed, commit.version)
-            for row in kept[1] if kept else []:
-                if row["generation"] == generation:
-                    rows[tuple(row[name] for name in key)] = row
-        return list(rows.values()), 0
+        kept = [self._keep(followed, commit, generation)[1] for commit in commits if commit.added]
+        return list({tuple(row[name] for name in key): row for rows in kept for row in rows}.values()), 0
 
     def _read(self, followed: FollowedTable, version: int) -> tuple[Commit, list[Row]] | None:
         with self._lock:
-            known = self._commits.get((followed.name, version))
+            known = self._commits.get((followed.name, version, None))
         if known is not None:
             return known
         commit = read_commit(followed.folder, version)
         return None if commit is None else self._keep(followed, commit)
 
-    def _keep(self, followed: FollowedTable, commit: Commit) -> tuple[Commit, list[Row]]:
+    def _keep(self, followed: FollowedTable, commit: Commit, generation: int | None = None) -> tuple[Commit, list[Row]]:
+        """Return a commit with its rows. They stay in memory, as other readers of the stream ask for the same."""
+        key = followed.name, commit.version, generation
+        with self._lock:
+            known = self._commits.get(key)
+        if known is not None:
+            return known
         rows = [row for part in scan_new_rows(followed, commit) for row in cut_rows(part).to_pylist()]
         with self._lock:
-            if self._commits.setdefault((followed.name, commit.version), (commit, rows))[1] is rows:
+            if self._commits.setdefault(key, (commit, rows))[1] is rows:
                 self._kept_rows += 1 + len(rows)
             while self._kept_rows > KEPT_ROWS and len(self._commits) > 1:
                 self._kept_rows -= 1 + len(self._commits.popitem(last=False)[1][1])

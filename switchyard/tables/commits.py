@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -52,6 +52,10 @@ class Commit:
     removed: list[str]
     has_new_rows: bool
     """False when a commit, such as one of compaction, only moved rows to other files."""
+
+    def only(self, generation: int) -> Commit:
+        """Return what the commit added to one generation."""
+        return replace(self, added=[file for file in self.added if file.generation == generation])
 
 
 def read_commit(folder: Folder, version: int) -> Commit | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from switchyard.swap.generations import keep_spec
 from switchyard.swap.history import Ledger
 from switchyard.tables import files, forgetting, store
 from switchyard.tables.batch_totals import Chain, read_chain
+from switchyard.tables.changes import Changes
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgetting import REASON
 from switchyard.tables.forgotten import add_mark
@@ -110,6 +111,27 @@ def test_the_newest_rows_of_millions(big: Layout) -> None:
 
 def tail(*asked: Any) -> Any:
     return newest_rows(*asked)
+
+
+def test_changes_beside_a_generation_that_reads_its_history(layout: Layout) -> None:
+    for name in BIG_TABLES:
+        store.open_table(layout, name)
+    make_active(layout)
+    report_all(layout)
+    position = Changes(layout, LiveTables(layout)).now()
+    numbers = np.arange(ROWS)
+    add_file(layout, "joined", 2, {"userId": repeat_texts("user-", numbers % PEOPLE), "userOffset": numbers})
+    add_file(layout, "joined", 1, {"userId": ["mine"], "userOffset": [7]})
+    versions = {f"{name}Version": int(store.open_table(layout, name).version()) for name in BIG_TABLES}
+    report(layout, progress_row(at=NOW + timedelta(seconds=1), **versions))
+    offsets, taken = measure(read_changes, layout, position)
+    assert offsets == [7]
+    assert taken < 200
+
+
+def read_changes(layout: Layout, position: dict[str, int]) -> list[int]:
+    events, _ = Changes(layout, LiveTables(layout)).after(position, ["final_ui"])
+    return [row["userOffset"] for event in events if event.kind == "rows" for row in event.data["rows"]]
 
 
 def test_a_page_of_millions(big: Layout) -> None:
