@@ -88,7 +88,8 @@ def natural(users: DataFrame, accounts: DataFrame, within: timedelta | None = No
     | a      | Anne | 1          | late        | 0             |
     | b      | Bob  | 2          | -           | -             |
     """
-    return _keep_latest(_join(users, accounts, within, "left"), of=LEFT)
+    last_ts = F.lit(None).cast("timestamp") if within is None else F.col(LEFT.ts) + F.lit(within)
+    return _find_latest(users, accounts, within, of=LEFT, last_ts=last_ts)
 
 
 def asof(users: DataFrame, accounts: DataFrame, within: timedelta | None = None) -> DataFrame:
@@ -113,9 +114,7 @@ def asof(users: DataFrame, accounts: DataFrame, within: timedelta | None = None)
     | a      | Anne | 1          | second      | 1             |
     | b      | -    | -          | alone       | 2             |
     """
-    named, matches = _named(users, accounts, within)
-    rows = named[0].join(named[1], [*matches, F.col(LEFT.ts) <= F.col(RIGHT.ts)], "right")
-    return _keep_latest(rows.withColumn(KEY, F.col(RIGHT.own_key)).select(*JOINED_COLUMNS), of=RIGHT)
+    return _find_latest(users, accounts, within, of=RIGHT, last_ts=F.col(RIGHT.ts))
 
 
 JOINS: dict[str, Join] = {"left": left, "inner": inner, "natural": natural, "asof": asof}
@@ -146,8 +145,30 @@ def _positions(side: Side) -> list[Column]:
     return [F.col(own).alias(name) for own, name in side.position.items()]
 
 
-def _keep_latest(rows: DataFrame, of: Side) -> DataFrame:
-    """Of each event of a side the row with the latest event of the other side."""
-    latest = [F.col(name).desc_nulls_last() for name in of.other.position.values()]
-    number = F.row_number().over(Window.partitionBy(*of.place).orderBy(*latest))
-    return rows.withColumn("number", number).where("number = 1").drop("number")
+def _find_latest(
+    users: DataFrame, accounts: DataFrame, within: timedelta | None, of: Side, last_ts: Column
+) -> DataFrame:
+    """Give each event of a side the latest event of the other side that is not after `last_ts`, or nulls.
+
+    A null `last_ts` is the end of time.
+    """
+    frames, _ = _named(users, accounts, None)
+    own, others = frames if of == LEFT else reversed(frames)
+    keys = {LEFT: F.col(LEFT.key), RIGHT: F.col(RIGHT.own_key)}
+    waiting = own.select("*", keys[of].alias("key"), last_ts.alias("at"), F.lit(1).alias("turn"))
+    candidates = others.select(
+        keys[of.other].alias("key"),
+        F.col(of.other.ts).alias("at"),
+        F.lit(0).alias("turn"),
+        F.struct("*").alias("latest"),
+    )
+    # One pass over the events of a key in order: its pairs would be as many as the product of both sides.
+    order = [F.col("at").asc_nulls_last(), "turn", *(F.col(f"latest.{name}") for name in of.other.place)]
+    passed = Window.partitionBy("key").orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = waiting.unionByName(candidates, allowMissingColumns=True)
+    rows = rows.withColumn("latest", F.last("latest", ignorenulls=True).over(passed)).where("turn = 1")
+    found = [*of.other.values, *of.other.position.values()]
+    rows = rows.withColumns({KEY: F.col("key"), **{name: F.col(f"latest.{name}") for name in found}})
+    if within is not None:
+        rows = rows.withColumns({name: F.when(is_within(within), F.col(name)) for name in found})
+    return rows.select(*JOINED_COLUMNS)

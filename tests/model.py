@@ -38,34 +38,39 @@ class Event:
 Pair = tuple[Event | None, Event | None]
 
 
-def join(kind: str, users: Iterable[Event], accounts: Iterable[Event]) -> list[Pair]:
-    return JOINS[kind](list(users), list(accounts))
+def join(kind: str, users: Iterable[Event], accounts: Iterable[Event], within_seconds: int | None = None) -> list[Pair]:
+    return JOINS[kind](list(users), list(accounts), within_seconds)
 
 
-def _inner(users: list[Event], accounts: list[Event]) -> list[Pair]:
-    return [(user, account) for user in users for account in accounts if user.user_id == account.user_id]
+def _meet(user: Event, account: Event, within: int | None) -> bool:
+    is_near = within is None or abs(user.second - account.second) <= within
+    return user.user_id == account.user_id and is_near
 
 
-def _left(users: list[Event], accounts: list[Event]) -> list[Pair]:
-    known = {account.user_id for account in accounts}
-    return _inner(users, accounts) + [(user, None) for user in users if user.user_id not in known]
+def _inner(users: list[Event], accounts: list[Event], within: int | None) -> list[Pair]:
+    return [(user, account) for user in users for account in accounts if _meet(user, account, within)]
 
 
-def _natural(users: list[Event], accounts: list[Event]) -> list[Pair]:
-    return [
-        (user, max((a for a in accounts if a.user_id == user.user_id), key=lambda a: a.place, default=None))
-        for user in users
-    ]
+def _left(users: list[Event], accounts: list[Event], within: int | None) -> list[Pair]:
+    unmatched = [user for user in users if not any(_meet(user, account, within) for account in accounts)]
+    return _inner(users, accounts, within) + [(user, None) for user in unmatched]
 
 
-def _asof(users: list[Event], accounts: list[Event]) -> list[Pair]:
+def _natural(users: list[Event], accounts: list[Event], within: int | None) -> list[Pair]:
+    def met(user: Event) -> list[Event]:
+        return [account for account in accounts if _meet(user, account, within)]
+
+    return [(user, max(met(user), key=lambda a: a.place, default=None)) for user in users]
+
+
+def _asof(users: list[Event], accounts: list[Event], within: int | None) -> list[Pair]:
     def before(account: Event) -> list[Event]:
-        return [u for u in users if u.user_id == account.user_id and u.second <= account.second]
+        return [user for user in users if _meet(user, account, within) and user.second <= account.second]
 
     return [(max(before(account), key=lambda u: u.place, default=None), account) for account in accounts]
 
 
-JOINS: dict[str, Callable[[list[Event], list[Event]], list[Pair]]] = {
+JOINS: dict[str, Callable[[list[Event], list[Event], int | None], list[Pair]]] = {
     "left": _left,
     "inner": _inner,
     "natural": _natural,

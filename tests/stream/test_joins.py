@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from switchyard.joins import JOINED_COLUMNS, JOINS
 from tests import model
@@ -47,8 +48,11 @@ def test_docstring_tables_hold(spark: SparkSession, join_type: str) -> None:
 
 
 @pytest.mark.parametrize("people", [12, 2], ids=["some people", "few people with many events"])
+@pytest.mark.parametrize("within_seconds", [None, 20])
 @pytest.mark.parametrize("join_type", JOINS)
-def test_agrees_with_the_plain_model_on_random_events(spark: SparkSession, join_type: str, people: int) -> None:
+def test_agrees_with_the_plain_model_on_random_events(
+    spark: SparkSession, join_type: str, people: int, within_seconds: int | None
+) -> None:
     offsets: dict[tuple[str, int], int] = {}
     events = []
     for side, partition, ts_ms, fields in draw_events(seed=3, count=120, people=people):
@@ -67,8 +71,10 @@ def test_agrees_with_the_plain_model_on_random_events(spark: SparkSession, join_
         )
         for side, schema in (("user", USERS), ("account", ACCOUNTS))
     ]
-    joined = JOINS[join_type](frames[0], frames[1], None).select(*JOINED_COLUMNS).collect()
-    expected = [model.row_of(pair) for pair in model.join(join_type, sides["user"], sides["account"])]
+    within = None if within_seconds is None else timedelta(seconds=within_seconds)
+    joined = JOINS[join_type](frames[0], frames[1], within).select(*JOINED_COLUMNS).collect()
+    pairs = model.join(join_type, sides["user"], sides["account"], within_seconds)
+    expected = [model.row_of(pair) for pair in pairs]
     in_utc = [
         {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.asDict().items()}
         for row in joined
@@ -89,3 +95,27 @@ def test_events_further_apart_than_the_retention_do_not_meet(spark: SparkSession
     )
     joined = JOINS["left"](users, accounts, timedelta(seconds=60)).collect()
     assert [row["accountOffset"] for row in joined] == [0]
+
+
+@pytest.mark.parametrize("join_type", ["natural", "asof"])
+@pytest.mark.parametrize("within", [None, timedelta(hours=1)])
+def test_one_person_with_many_events_makes_no_pairs(
+    spark: SparkSession, join_type: str, within: timedelta | None
+) -> None:
+    """900 million pairs would fill the disk before any of them is left out."""
+    count = 30_000
+    ts = (F.lit(datetime(2026, 1, 1, tzinfo=UTC)).cast("long") + F.col("id")).cast("timestamp")
+    place = [ts.alias("ts"), F.lit(0).alias("partition"), F.col("id").alias("offset")]
+    numbers = spark.range(0, count, 1, 2)
+    users = numbers.selectExpr("'a' userId", "'Ann' name", "'a@x' email", "1L age", "id").select("*", *place)
+    accounts = numbers.selectExpr("'a' userId", "'gold' accountType", "1d balance", "id").select("*", *place)
+    rows = JOINS[join_type](users, accounts, within)
+    found = rows.agg(
+        F.count("*"), F.countDistinct("userOffset"), F.sum("accountOffset"), F.sum("userOffset")
+    ).collect()[0]
+    last, every = count - 1, count * (count - 1) // 2
+    if join_type == "asof":
+        assert tuple(found) == (count, count, every, every)
+    else:
+        reach = last if within is None else int(within.total_seconds())
+        assert tuple(found) == (count, count, sum(min(number + reach, last) for number in range(count)), every)
