@@ -163,7 +163,7 @@ def _find_latest(
         F.struct("*").alias("latest"),
     )
     # One pass over the events of a key in order: its pairs would be as many as the product of both sides.
-    order = [F.col("at").asc_nulls_last(), "turn", *(F.col(f"latest.{name}") for name in of.other.place)]
+    order = [F.col("at").asc_nulls_last(), F.col("turn"), *(F.col(f"latest.{name}") for name in of.other.place)]
     passed = Window.partitionBy("key").orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = waiting.unionByName(candidates, allowMissingColumns=True)
     rows = rows.withColumn("latest", F.last("latest", ignorenulls=True).over(passed)).where("turn = 1")

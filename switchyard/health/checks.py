@@ -166,18 +166,18 @@ def check_progress(inputs: HealthInputs, limits: Limits) -> Verdict:
 
 
 def explain_standstill(
-    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_catching_up: bool = False
+    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_awaited: bool = False
 ) -> str | None:
     """Why rows do not move; None while they move, and also if no records wait or that is not known.
 
-    `time` is how long nothing has moved; `executors` is None where a driver needs none. A swap
-    that has not caught up always has records to read, also where the lag is not known.
+    `time` is how long nothing has moved; `executors` is None where a driver needs none. A driver
+    that a swap waits for has work until it is ready, also where no records wait or the lag is not known.
     """
     if time <= patience:
         return None
     if executors == 0:
         return f"the driver has had no executors for {describe_time(time)}: see that Spark's master and workers run"
-    if not lag and not is_catching_up:
+    if not lag and not is_awaited:
         return None
     waiting = _describe_waiting(lag)
     return f"{waiting}, and for {describe_time(time)} no batch was committed and no task of Spark has moved"
@@ -186,7 +186,7 @@ def explain_standstill(
 def _describe_waiting(lag: int | None) -> str:
     if lag is None:
         return "the broker does not answer"
-    return f"{lag} records wait" if lag else "the first batch is not committed"
+    return f"{lag} records wait" if lag else "the swap is not ready"
 
 
 def _explain(inputs: HealthInputs, patience: timedelta) -> str | None:

@@ -30,6 +30,11 @@ _GROUP_SECONDS = 2.0
 """How long one call about the group may take before we look for its refusal"""
 LAST_MS = 253_402_300_799_000
 """The end of the year 9999. A sender may claim any time, and Python has none after it."""
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+MOST_BYTES = 4 * 2**20
+"""Of each partition so much is held at once, however many messages wait"""
+_RECORD_BYTES = 500
+"""What a message takes in memory beside its value"""
 
 
 @dataclass(frozen=True)
@@ -60,16 +65,22 @@ class ControlTopic:
     def close(self) -> None:
         self._consumer.close()
 
-    def read_waiting(self, tell_lost: Callable[[str], None]) -> list[ControlRecord]:
-        """Return every message from the committed offsets to the present end, oldest first across partitions."""
+    def read_waiting(self, tell_lost: Callable[[str], None]) -> Iterator[ControlRecord]:
+        """Yield every message from the committed offsets to the present end, oldest first across partitions."""
         starts = self._starts(tell_lost)
-        wanted = {p: self._bounds[p][1] for p, start in starts.items() if start < self._bounds[p][1]}
-        records: list[ControlRecord] = []
-        if wanted:
-            self._consumer.assign([TopicPartition(self.topic, p, starts[p]) for p in wanted])
-            records = list(self._read_until(wanted))
+        while ends := {p: self._bounds[p][1] for p, start in starts.items() if start < self._bounds[p][1]}:
+            self._consumer.assign([TopicPartition(self.topic, p, starts[p]) for p in ends])
+            records, cut = self._read_part(ends)
+            # A partition that is paused stays paused when it is assigned again.
+            self._consumer.resume([TopicPartition(self.topic, p) for p in cut])
+            # The caller commits each message, and nothing may be assigned while the group is asked: see _find_refusal.
             self._consumer.unassign()
-        return in_order(records)
+            # What is later than the last message that was read of a cut partition waits for the rest of that one.
+            for record in in_order(records, find_horizon(records, cut)):
+                yield record
+                starts[record.partition] = record.offset + 1
+            held = {record.partition for record in records if record.offset >= starts[record.partition]}
+            starts |= {p: end for p, end in ends.items() if p not in cut | held}
 
     def committed_offsets(self) -> dict[int, int]:
         """Return where each partition is read from next, without partitions that were never read."""
@@ -149,10 +160,15 @@ class ControlTopic:
             return low
         return int(committed.offset)
 
-    def _read_until(self, ends: Mapping[int, int]) -> Iterator[ControlRecord]:
-        """Offsets may have holes, also before the end, so the end-of-partition event counts as the last offset does."""
+    def _read_part(self, ends: Mapping[int, int]) -> tuple[list[ControlRecord], set[int]]:
+        """Read up to these ends, but of each partition a bounded part; return also the partitions that were cut.
+
+        Offsets may have holes, also before the end, so the end-of-partition event counts as the last offset does.
+        """
         deadline = Deadline(_TIMEOUT_SECONDS)
-        unread = set(ends)
+        records: list[ControlRecord] = []
+        taken = dict.fromkeys(ends, 0)
+        unread, cut = set(ends), set[int]()
         while unread:
             message = self._consumer.poll(_POLL_SECONDS)
             if message is None:
@@ -163,10 +179,18 @@ class ControlTopic:
             error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise self._explain(KafkaException(error), f"cannot read the control topic {self.topic}")
+            if partition not in unread:
+                continue
             if error is None and offset < ends[partition]:
-                yield _record(message)
+                records.append(_record(message))
+                taken[partition] += len(records[-1].value or b"") + _RECORD_BYTES
             if error is not None or offset + 1 >= ends[partition]:
                 unread.discard(partition)
+            elif taken[partition] >= MOST_BYTES:
+                self._consumer.pause([TopicPartition(self.topic, partition)])
+                unread.discard(partition)
+                cut.add(partition)
+        return records, cut
 
     def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
         code = error.args[0].code()
@@ -180,7 +204,7 @@ class ControlTopic:
         return explain(error, what, self._listener)
 
 
-def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
+def in_order(records: list[ControlRecord], until: datetime = END_OF_TIME) -> list[ControlRecord]:
     """Sort by time across partitions, but keep the order within each, as offsets are committed in order."""
     ordered: list[tuple[datetime, ControlRecord]] = []
     for partition in sorted({record.partition for record in records}):
@@ -188,7 +212,13 @@ def in_order(records: list[ControlRecord]) -> list[ControlRecord]:
         for record in sorted((r for r in records if r.partition == partition), key=lambda r: r.offset):
             latest = max(latest, record.ts)
             ordered.append((latest, record))
-    return [record for _, record in sorted(ordered, key=lambda item: (item[0], item[1].partition, item[1].offset))]
+    ordered.sort(key=lambda item: (item[0], item[1].partition, item[1].offset))
+    return [record for at, record in ordered if at <= until]
+
+
+def find_horizon(records: list[ControlRecord], cut: set[int]) -> datetime:
+    """Return the time up to which no partition has a message that was not read."""
+    return min((max(record.ts for record in records if record.partition == p) for p in cut), default=END_OF_TIME)
 
 
 @contextmanager

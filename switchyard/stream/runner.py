@@ -50,7 +50,7 @@ class BatchRunner:
         """Whether the generation waits for its flip: each batch then waits until the main thread has seen the last"""
         self.batch_seen = threading.Event()
         self.batch_seen.set()
-        self.is_catching_up = False
+        self.is_awaited = False
         """Whether a swap waits for records that this driver has still to read, also when the broker tells no lag"""
         self.first_batch: tuple[Offsets, Marks] | None = None
         """Where the first batch ends and which marks it goes by, as soon as that is known"""

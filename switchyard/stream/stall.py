@@ -71,7 +71,7 @@ class StallWatch:
             # The driver itself is one of those listed.
             progress.executors = self._context.getExecutorMemoryStatus().size() - 1
             self._had_executors |= progress.executors > 0
-        is_idle = not progress.lag and not self._runner.is_catching_up and progress.executors != 0
+        is_idle = not progress.lag and not self._runner.is_awaited and progress.executors != 0
         is_quiet = time.monotonic() - progress.moved_at > QUIET_SECONDS
         # A driver that has lost its executors only waits for others, whatever its JVM does.
         if is_idle or (is_quiet and progress.executors != 0 and self._has_moved()):
@@ -106,9 +106,9 @@ class StallWatch:
 
     def explain(self, patience: timedelta) -> str | None:
         """Return why nothing has moved for so long; None when something has, or no record waits."""
-        progress, is_catching_up = self._runner.progress, self._runner.is_catching_up
+        progress, is_awaited = self._runner.progress, self._runner.is_awaited
         still = timedelta(seconds=time.monotonic() - progress.moved_at)
-        return explain_standstill(progress.lag, progress.executors, still, patience, is_catching_up)
+        return explain_standstill(progress.lag, progress.executors, still, patience, is_awaited)
 
     def explain_end(self, stuck: timedelta) -> str | None:
         """Return why the driver has to end. Only lost executors are urgent: a cluster may give the first one late."""

@@ -111,7 +111,7 @@ class WatchLoop:
         self._is_on_probation = is_active and retirement_rules.is_on_probation(ledger, _now(), rules)
         self._is_resting = is_active and not self._is_on_probation
         self._runner.is_pending = request is not None and request.generation == generation and not is_active
-        self._runner.is_catching_up = self._is_catching_up(ledger, status_row)
+        self._runner.is_awaited = self._is_awaited(ledger, status_row)
         if retirement_rules.is_abandoned(ledger, generation):
             self._promotion.cancel()
             return give_up(self._attempt, self._running)
@@ -125,12 +125,13 @@ class WatchLoop:
             return retire_if_due(self._attempt, self._running, self._since)
         return None
 
-    def _is_catching_up(self, ledger: Ledger, status_row: StatusRow) -> bool:
-        """Whether a swap waits for what this driver reads; with nothing active there is nothing to fall back to."""
+    def _is_awaited(self, ledger: Ledger, status_row: StatusRow) -> bool:
+        """Return whether a swap waits for this driver; with nothing active there is nothing to fall back to."""
         request = ledger.pending
         if request is None or not self._runner.is_pending or status_row.generation is None:
             return False
-        return not ledger.has(request.swapId, Event.READY) and not self._promotion.has_caught_up(request)
+        # Until READY and not only until it has caught up: the data gate can hang too.
+        return not ledger.has(request.swapId, Event.READY)
 
     def _note_clock_jump(self) -> None:
         """After a clock jump, restart the silence timer: times from before say nothing about silence."""

@@ -24,17 +24,17 @@ RULES = st.builds(Rules, ready_deadline=TIMES, stuck=TIMES)
 
 @given(LAGS, EXECUTORS, TIMES, TIMES, st.booleans())
 def test_a_standstill_is_told_when_something_waits_and_nothing_moves(
-    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_catching_up: bool
+    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_awaited: bool
 ) -> None:
-    reason = explain_standstill(lag, executors, time, patience, is_catching_up)
-    if time <= patience or (not lag and not is_catching_up and executors != 0):
+    reason = explain_standstill(lag, executors, time, patience, is_awaited)
+    if time <= patience or (not lag and not is_awaited and executors != 0):
         assert reason is None
     else:
         assert reason is not None
         assert ("executors" in reason) is (executors == 0)
         assert (f"{lag} records wait" in reason) is (executors != 0 and bool(lag))
         assert ("the broker does not answer" in reason) is (executors != 0 and lag is None)
-        assert explain_standstill(lag, executors, time + timedelta(seconds=1), patience, is_catching_up) is not None
+        assert explain_standstill(lag, executors, time + timedelta(seconds=1), patience, is_awaited) is not None
 
 
 def at(seconds: int) -> datetime:

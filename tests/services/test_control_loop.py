@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import confluent_kafka
@@ -26,6 +27,7 @@ from deltalake import DeltaTable
 from switchyard.errors import SwitchyardError
 from switchyard.health.accounting import account_for_commands
 from switchyard.kafka import clients
+from switchyard.kafka import control_topic as control_topic_module
 from switchyard.kafka.control_topic import ControlRecord, ControlTopic, control_topic, in_order, publish
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import Layout
@@ -186,7 +188,7 @@ def kafka(broker: Broker) -> dict[str, str]:
 
     def has_coordinator() -> bool:
         with suppress(SwitchyardError), control_topic(properties, "first", "test") as control:
-            control.read_waiting(lambda text: None)
+            list(control.read_waiting(lambda text: None))
             control.commit_ends()
             return True
         return False
@@ -429,6 +431,39 @@ def record(partition: int, offset: int, second: int) -> ControlRecord:
 def test_the_order_of_messages(records: list[tuple[int, int, int]], order: list[tuple[int, int]]) -> None:
     found = in_order([record(*place) for place in records])
     assert [(item.partition, item.offset) for item in found] == order
+
+
+def test_many_messages_are_read_part_by_part_in_the_same_order(
+    kafka: dict[str, str], producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, random = f"many-{uuid.uuid4().hex[:8]}", Random(7)
+    ensure_topics(kafka, [topic], partitions=3)
+    held: list[int] = []
+    for number in range(120):
+        # The first partition has most messages, and times go back now and then.
+        stamp = FIRST_MS + number * 1000 - random.choice((0, 0, 7000))
+        producer.produce(topic, str(number), partition=random.choice((0, 0, 0, 1, 2)), timestamp=stamp)
+    producer.flush()
+    with control_topic(kafka, topic, "whole") as control:
+        whole = list(control.read_waiting(lambda text: None))
+    assert sorted(int(record.value or b"") for record in whole) == list(range(120))
+    assert whole == in_order(whole)
+
+    def sort_part(records: list[ControlRecord], until: datetime) -> list[ControlRecord]:
+        held.append(len(records))
+        return in_order(records, until)
+
+    monkeypatch.setattr(control_topic_module, "MOST_BYTES", 5 * 500)
+    monkeypatch.setattr(control_topic_module, "in_order", sort_part)
+    with control_topic(kafka, topic, "parts") as control:
+        found = []
+        for record in control.read_waiting(lambda text: None):
+            found.append(record)
+            control.commit(record)
+        control.commit_ends()
+        assert list(control.read_waiting(lambda text: None)) == []
+    assert found == whole
+    assert max(held) <= 3 * 5
 
 
 def test_what_is_no_message_is_kept_and_refused_and_the_next_one_is_taken(yard: Yard) -> None:

@@ -4,7 +4,7 @@
 `<table>:written` when its file is on disk and no commit names it, `progress:before` before the row that ties them,
 `applied:before` after the flip, before the history knows of it.
 `loud:PATH` does not die: its JVM logs as the log4j configuration there says.
-`stuck:` does not die: each batch has a task of Spark that waits for ever.
+`stuck:` does not die: each batch has a task of Spark that waits for ever; `stuck:gate` the same for the data gate.
 `leak:NAME` does not die: the batch that brings a user of that name fails with an error that quotes the user's values.
 """
 
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from switchyard.layout import PROJECT
-from switchyard.stream import progress_report, runner, session
+from switchyard.stream import progress_report, promotion, runner, session
 from switchyard.swap import flip
 from switchyard.tables import joined_changes
 from switchyard.tables.writer import TableWriter
@@ -82,15 +83,21 @@ def leak_values(event_rows: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     return wrapped
 
 
+def wait_for_ever(spark: SparkSession) -> None:
+    spark.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 3600000L)").collect()
+
+
 def get_stuck(collect: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(rows: Any) -> Any:
-        if place == "stuck":
-            rows.sparkSession.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 3600000L)").collect()
+        if place == "stuck" and not moment:
+            wait_for_ever(rows.sparkSession)
         return collect(rows)
 
     return wrapped
 
 
+if (place, moment) == ("stuck", "gate"):
+    promotion.examine = lambda spark, *_: wait_for_ever(spark)
 if place == "loud":
     session.LOGGING = Path(moment)
 runner.collect_if_it_fits = get_stuck(runner.collect_if_it_fits)

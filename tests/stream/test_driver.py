@@ -227,15 +227,16 @@ def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_not
         assert not Path(layout.checkpoint(2)).exists()
         for name in ("users", "accounts", "joined"):
             assert store.read_rows(layout, name, generation=2) == []
-        ask(settings, topics, "stuck", "inner", "earliest")
         soon = {"SWITCHYARD_STUCK_SECONDS": "4"}
-        with running_driver(
-            settings, topics, tmp_path, generation=3, join_type="inner", crash="stuck:", environment=soon
-        ) as stuck:
-            assert stuck.wait() == 1, stuck.tail()
-        failed = HistoryStore(layout).ledger().outcomes["stuck"]
-        assert failed.event is Event.FAILED
-        assert re.fullmatch(r"no progress: 100 records wait, and for \d+ s .*; then send it again", failed.detail)
+        for generation, crash, waits in ((3, "stuck:", "100 records wait"), (4, "stuck:gate", "the swap is not ready")):
+            ask(settings, topics, crash, "inner", "earliest")
+            with running_driver(
+                settings, topics, tmp_path, generation=generation, join_type="inner", crash=crash, environment=soon
+            ) as stuck:
+                assert stuck.wait() == 1, stuck.tail()
+            failed = HistoryStore(layout).ledger().outcomes[crash]
+            assert failed.event is Event.FAILED
+            assert re.fullmatch(rf"no progress: {waits}, and for \d+ s .*; then send it again", failed.detail)
         topics.send(draw_events(seed=16, count=50))
         eventually(lambda: active.has_read(150))
         active.ask_to_stop()

@@ -78,7 +78,7 @@ def test_a_task_that_waits_does_not_move_and_its_job_can_be_cancelled(spark: Spa
         assert has_moved(watched, runner)
         runner.progress.broker_ends = {}
         assert has_moved(watched, runner), "it is not known whether anything waits"
-        runner.is_catching_up = True
+        runner.is_awaited = True
         reason = eventually(lambda: watched.observe() or watched.explain_end(timedelta(seconds=3)), every_seconds=1)
         assert reason.startswith("the broker does not answer, and for"), "a swap waits for records all the same"
 

@@ -84,7 +84,7 @@ def ask_for_topics(kafka: dict[str, str]) -> object:
 
 def drain(kafka: dict[str, str], topic: str = CONTROL) -> list[bytes | None]:
     with control_topic(client_properties(kafka), topic, "test") as control:
-        records = control.read_waiting(lambda text: None)
+        records = list(control.read_waiting(lambda text: None))
         control.commit_ends()
         return [record.value for record in records]
 
@@ -282,7 +282,7 @@ def test_a_place_that_may_be_looked_up_but_not_committed(secured: Secured, monke
         def read() -> list[ControlRecord]:
             # The rule takes a moment to be everywhere.
             with suppress(AccessError):
-                return control.read_waiting(lambda text: None)
+                return list(control.read_waiting(lambda text: None))
             return []
 
         eventually(read, 20)
