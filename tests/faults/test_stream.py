@@ -42,6 +42,8 @@ from tests.waiting import eventually
 
 FAILED = 1
 HOT_EVENTS = 100_000
+HOT_AGAIN = 10
+"""Later events of the same person on the other side: a million rows in one batch of few records"""
 OUTAGE_SECONDS = float(os.environ.get("FAULT_OUTAGE_SECONDS") or 60)
 JUMPING_JOB = Path(__file__).with_name("jumping_job.py")
 
@@ -130,12 +132,12 @@ def test_drift_new_partitions_a_hot_key_and_a_deleted_topic(
         hot = [("account", 0, FIRST_MS + n, {"userId": "hot", "balance": float(n)}) for n in range(HOT_EVENTS)]
         topics.send([("user", 0, FIRST_MS, {"userId": "hot", "name": "first"}), *hot])
         eventually(lambda: driver.has_read(361 + HOT_EVENTS), 120)
-        topics.send([("user", 1, FIRST_MS, {"userId": "hot", "name": "second"})])
-        eventually(lambda: driver.has_read(362 + HOT_EVENTS), 120)
+        topics.send([("user", 1, FIRST_MS + n, {"userId": "hot", "name": "again"}) for n in range(HOT_AGAIN)])
+        eventually(lambda: driver.has_read(361 + HOT_EVENTS + HOT_AGAIN), 180)
         admin.delete_topics([topics.users])[topics.users].result(30)
         assert driver.wait() in (FAILED, 2), driver.tail()
     assert_clean(spark, settings)
-    assert store.read_arrow(layout, "joined", generation=1).num_rows > 2 * HOT_EVENTS
+    assert store.read_arrow(layout, "joined", generation=1).num_rows > (1 + HOT_AGAIN) * HOT_EVENTS
     reason = told(layout, "failed and is started again")[-1]
     assert (reason["level"], reason["generation"]) == ("ERROR", 1)
     assert "not exist" in reason["msg"]

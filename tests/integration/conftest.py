@@ -46,7 +46,6 @@ class Stack:
             "SWITCHYARD_PROBATION_SECONDS": str(self.settings.probation_seconds),
             "SWITCHYARD_READY_DEADLINE_SECONDS": str(self.settings.ready_deadline_seconds),
             "SWITCHYARD_HUNG_SECONDS": str(self.settings.hung_seconds),
-            "SWITCHYARD_DRIVER_MEMORY": "1g",
             "SWITCHYARD_SPARE": str(self.settings.spare),
             **({"SWITCHYARD_KAFKA_CONTROL_PROPERTIES": str(control)} if control else {}),
             # Nothing here lives long enough to be spared: maintenance meets files that the stream has just written.

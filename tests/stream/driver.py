@@ -110,7 +110,7 @@ def running_driver(
     target = Target(topics.users, topics.accounts, join_type)
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
-        *("--master", "local[2]", "--driver-memory", "1g"),
+        *("--master", "local[2]", "--driver-memory", settings.driver_memory),
         *[f"--conf={key}={value}" for key, value in job_conf(settings, "local[2]").items()],
         str(job),
         *(arguments or submit_arguments(generation, target, "earliest", properties)),
