@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AuditJobOperator(BatchJobOperator):
-    """Recomputes the join of the active generation, or of the one that is asked for, and compares."""
+    """Recompute the join of the active generation, or of the one that is asked for, and compare."""
 
     def __init__(self, **options: Any) -> None:
         arguments = ["--generation", "{{ params.generation or 0 }}"]
@@ -39,37 +38,31 @@ class AuditJobOperator(BatchJobOperator):
 
 
 class AccountOperator(BaseOperator):
-    """Fails with the first positions when something is not accounted for."""
+    """Fail with the first positions when something is not accounted for."""
 
     ui_color = "#e3f1e3"
 
     def execute(self, context: Context) -> str:
-        finding = self.find()(load_settings(), self.read_kafka())
+        finding = self.account(load_settings())
         if not finding.is_clean:
             raise AirflowFailException(finding.text)
         self.log.info("%s", finding.text)
         return finding.text
 
-    def read_kafka(self) -> dict[str, str]:
-        return read_kafka()
-
-    def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
-        """Import when the task runs, never when a DAG is parsed: delta-rs does not survive a fork."""
+    def account(self, settings: Settings) -> AccountingResult:
         raise NotImplementedError
 
 
 class RecordsOperator(AccountOperator):
-    def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
+    def account(self, settings: Settings) -> AccountingResult:
+        # Here and below: imported when the task runs, not when a DAG is parsed, as delta-rs does not survive a fork.
         from switchyard.health.accounting import account_for_records
 
-        return account_for_records
+        return account_for_records(settings, read_kafka())
 
 
 class CommandsOperator(AccountOperator):
-    def read_kafka(self) -> dict[str, str]:
-        return read_control_kafka()
-
-    def find(self) -> Callable[[Settings, Mapping[str, str]], AccountingResult]:
+    def account(self, settings: Settings) -> AccountingResult:
         from switchyard.health.accounting import account_for_commands
 
-        return account_for_commands
+        return account_for_commands(settings, read_control_kafka())

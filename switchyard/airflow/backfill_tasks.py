@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
+from switchyard.airflow.defaults import name_user
 from switchyard.airflow.generation_operator import GenerationSubmitOperator
 from switchyard.airflow.generation_tasks import FAILED_STATES
 from switchyard.airflow.start_driver import STOPPED_EXIT_CODE
@@ -26,7 +27,7 @@ BUILD_TASK, PUBLISH_TASK = "build", "publish"
 
 
 class BackfillOperator(GenerationSubmitOperator):
-    """Takes the order of the form and runs the job for it. A retry goes on where the last try ended."""
+    """Take the order of the form and run the job for it. A retry goes on where the last try ended."""
 
     ui_color = "#f3e6d0"
     # A job that ends by itself is watched from here, whatever the connection says.
@@ -59,10 +60,9 @@ def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Contex
     from switchyard.kafka.topics import TopicReader
     from switchyard.swap.backfills import BackfillHandler, backfill_id
 
-    run = context["dag_run"]
-    requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
+    swap_id = backfill_id(context["dag_run"].run_id)
     with TopicReader(kafka) as reader:
-        answer = BackfillHandler(settings, reader).order(context["params"], backfill_id(run.run_id), requested_by)
+        answer = BackfillHandler(settings, reader).order(context["params"], swap_id, name_user(context))
     if answer.outcome is not None and answer.outcome.event in (Event.REJECTED, Event.FAILED):
         raise AirflowFailException(f"{answer.outcome.detail}. To try again, trigger a new run.")
     if answer.request is None:
@@ -71,7 +71,7 @@ def order_from_run(settings: Settings, kafka: Mapping[str, str], context: Contex
 
 
 def check_snapshot(settings: Settings, snapshot: Request) -> dict[str, Any]:
-    """What the job has written. A backfill that has failed is not tried again: its rows are gone."""
+    """Return what the job has written. A backfill that has failed is not tried again: its rows are gone."""
     from switchyard.swap.log_messages import open_history
     from switchyard.tables.progress import newest_progress
 
@@ -92,22 +92,21 @@ def check_snapshot(settings: Settings, snapshot: Request) -> dict[str, Any]:
 
 
 class PublishOperator(CommandOperator):
-    """Makes the finished snapshot the active generation, if the form says so."""
+    """Make the finished snapshot the active generation, if the form says so."""
 
-    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+    def work(self, settings: Settings, context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.kafka.topics import TopicReader
         from switchyard.swap.backfills import BackfillHandler, publish_id
 
-        run, params = context["dag_run"], context["params"]
+        swap_id, params = publish_id(context["dag_run"].run_id), context["params"]
         if not params.get("publish") and not params.get("generation"):
             raise AirflowSkipException(
                 "The form did not ask for it. A run with this generation in its form publishes it."
             )
         generation = int(context["ti"].xcom_pull(task_ids=BUILD_TASK)["generation"])
-        with TopicReader(kafka) as reader:
+        with TopicReader(read_kafka()) as reader:
             handler = BackfillHandler(settings, reader)
-            requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
-            answer = handler.wait_for_flip(handler.publish(generation, publish_id(run.run_id), requested_by))
+            answer = handler.wait_for_flip(handler.publish(generation, swap_id, name_user(context)))
         outcome = answer.outcome
         if outcome is None or outcome.event in (Event.REJECTED, Event.FAILED):
             raise AirflowFailException(outcome.detail if outcome else f"{answer.swapId} was not accepted")
@@ -117,7 +116,7 @@ class PublishOperator(CommandOperator):
 
 
 def close_from_run(context: Context) -> dict[str, Any]:
-    """Says what became of it. A backfill whose job has given up has failed, and what it wrote is removed."""
+    """Report what became of it. A backfill whose job has given up has failed, and what it wrote is removed."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     from switchyard.swap.backfills import backfill_id, explain_end, publish_id, settle_snapshot

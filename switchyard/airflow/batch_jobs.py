@@ -18,11 +18,7 @@ from switchyard.settings import Settings, load_settings
 
 
 class BatchJobOperator(SparkSubmitOperator):
-    """Runs `jobs/<job>` with `--output FILE`; the JSON it writes there is the result.
-
-    A job that writes a result and ends with another code than 0 has found a fault in the data. Its task fails without a
-    retry, which would find the same. `describe_failure` words the fault.
-    """
+    """Run `jobs/<job>` with `--output FILE`; the JSON it writes there is the result."""
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "job_arguments")
     ui_color = "#f3e6d0"
@@ -43,13 +39,14 @@ class BatchJobOperator(SparkSubmitOperator):
             try:
                 self._hook.submit(self.application)
             except AirflowException:
+                # With a result the job has found a fault in the data; a retry would find the same.
                 if output.exists():
                     raise AirflowFailException(self.describe_failure(json.loads(output.read_text()))) from None
                 raise
             return dict(json.loads(output.read_text()))
 
     def read_submit(self, settings: Settings) -> SparkSubmit:
-        """What the job finds comes back in a file, so its driver is here whatever the connection says."""
+        # What the job finds comes back in a file, so its driver is here whatever the connection says.
         return read_submit(settings, self.conf, "client")
 
     def describe_failure(self, result: dict[str, Any]) -> str:

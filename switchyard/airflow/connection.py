@@ -18,14 +18,14 @@ from switchyard.layout import CONTROL_CONNECTION, KAFKA_CONNECTION
 
 
 def read_kafka(conn_id: str = KAFKA_CONNECTION) -> dict[str, str]:
-    """The Kafka client settings for a task."""
+    """Read the Kafka client settings in a task."""
     from airflow.sdk import BaseHook
 
     return check_kafka(BaseHook.get_connection(conn_id).extra_dejson, conn_id)
 
 
 def read_control_kafka() -> dict[str, str]:
-    """The same for the control topic, which is on the cluster of the data unless a connection says otherwise."""
+    """Read those for the control topic, which is on the cluster of the data unless a connection says otherwise."""
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     try:
@@ -50,15 +50,13 @@ def check_kafka(extra: Mapping[str, Any], conn_id: str = KAFKA_CONNECTION) -> di
 
 
 def main(names: Sequence[str]) -> None:
-    """Write the first of these connections that exists. The others are not read: they may be broken.
-
-    Outside of a task there is no task runner that could be asked, so this asks the secret backends itself.
-    """
+    """Write the first of these connections that exists. The others are not read: they may be broken."""
     from airflow.models.connection import Connection
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     for conn_id in names:
         with suppress(AirflowNotFoundException):
+            # Outside of a task there is no task runner that could be asked.
             extra = Connection.get_connection_from_secrets(conn_id).extra_dejson
             sys.stdout.write(json.dumps({"connection": conn_id, "extra": extra}))
             return

@@ -6,14 +6,13 @@ driver and starts its run. The run id follows from the request, so that it is st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import AirflowFailException, DagRunTriggerException
 
 from switchyard.airflow.connection import read_control_kafka, read_kafka
-from switchyard.airflow.defaults import GENERATION_DAG, SWAPS, SWAPS_ASSET
+from switchyard.airflow.defaults import GENERATION_DAG, SWAPS, SWAPS_ASSET, name_user
 from switchyard.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -41,10 +40,7 @@ def run_url(run_id: str) -> str:
 
 
 class CommandOperator(BaseOperator):
-    """Does its work, reports what was settled as an asset event, and starts the run that is needed now, if any.
-
-    It raises what TriggerDagRunOperator raises; importing that operator would make each parse half a second slower.
-    """
+    """Do the work, report what was settled as an asset event, and start the run that is needed now, if any."""
 
     operator_extra_links = [StartedRunLink()]  # noqa: RUF012 - the type of the base class
     ui_color = "#d9e2f3"
@@ -54,7 +50,7 @@ class CommandOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         settings = load_settings()
-        kafka, settled, run = self.read_and_work(settings, context)
+        settled, run = self.work(settings, context)
         if run is None and settings.spare:
             from switchyard.airflow.spare_orders import find_unowned
 
@@ -68,27 +64,19 @@ class CommandOperator(BaseOperator):
             self.log.info("Settled or started: %s", settled)
             context["outlet_events"][SWAPS].add(SWAPS_ASSET, extra=settled)
         if run is not None:
-            self._use_spare(settings, kafka, run)
-            self._start(run, context)
+            self._start(settings, run, context)
         return settled
 
-    def read_and_work(
-        self, settings: Settings, context: Context
-    ) -> tuple[Mapping[str, str], dict[str, Any], Run | None]:
-        kafka = read_kafka()
-        return kafka, *self.work(settings, kafka, context)
-
-    def _use_spare(self, settings: Settings, kafka: Mapping[str, str], run: Run) -> None:
-        """Let a spare driver begin at once; the run that is started now adopts it."""
+    def _start(self, settings: Settings, run: Run, context: Context) -> None:
         if settings.spare:
             from switchyard.airflow.spare_orders import give_early
 
-            if give_early(settings, kafka, run):
+            # The spare driver begins at once; the run that is started now adopts it.
+            if give_early(settings, read_kafka(), run):
                 self.log.info("The spare driver works for generation %s already.", run.conf["generation"])
-
-    def _start(self, run: Run, context: Context) -> None:
         context["ti"].xcom_push(key=RUN_ID_KEY, value=run.run_id)
         context["ti"].xcom_push(key=StartedRunLink().xcom_key, value=run_url(run.run_id))
+        # What TriggerDagRunOperator raises; importing that operator would make each parse half a second slower.
         raise DagRunTriggerException(
             trigger_dag_id=GENERATION_DAG,
             dag_run_id=run.run_id,
@@ -103,42 +91,34 @@ class CommandOperator(BaseOperator):
             deferrable=False,
         )
 
-    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
-        """What was settled, by swap id, and the run to start."""
+    def work(self, settings: Settings, context: Context) -> tuple[dict[str, Any], Run | None]:
+        """Return what was settled, by swap id, and the run to start."""
         raise NotImplementedError
 
 
 class ControlOperator(CommandOperator):
-    """One round: reads the control topic to its end and does what is due."""
+    """Do one round: read the control topic to its end and do what is due."""
 
-    def read_and_work(
-        self, settings: Settings, context: Context
-    ) -> tuple[Mapping[str, str], dict[str, Any], Run | None]:
-        from switchyard.swap.control_loop import telling_failures
+    def work(self, settings: Settings, context: Context) -> tuple[dict[str, Any], Run | None]:
+        from switchyard.swap.control_loop import run_round, telling_failures
 
         with telling_failures(settings.layout):
-            return super().read_and_work(settings, context)
-
-    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
-        from switchyard.swap.control_loop import run_round
-
-        done = run_round(settings, kafka, read_control_kafka())
+            done = run_round(settings, read_kafka(), read_control_kafka())
         return dict(done.settled), done.run
 
 
 class RollbackOperator(CommandOperator):
-    """Back to the previous generation."""
+    """Go back to the previous generation."""
 
-    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+    def work(self, settings: Settings, context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.kafka.topics import TopicReader
         from switchyard.swap.commands import CommandHandler
         from switchyard.swap.history import ROLLBACK_PREFIX, Event
 
-        run = context["dag_run"]
-        requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
-        with TopicReader(kafka) as reader:
+        run_id = context["dag_run"].run_id
+        with TopicReader(read_kafka()) as reader:
             handler = CommandHandler(settings, reader)
-            answer = handler.roll_back(f"{ROLLBACK_PREFIX}{run.run_id}", requested_by)
+            answer = handler.roll_back(f"{ROLLBACK_PREFIX}{run_id}", name_user(context))
             if answer.outcome is not None and answer.outcome.event is Event.REJECTED:
                 raise AirflowFailException(answer.outcome.detail)
             return {answer.swapId: answer.document()["outcome"]}, handler.next_run()

@@ -19,15 +19,16 @@ REFRESH_SECONDS = 30.0
 
 
 def open_control_watcher() -> Any:
-    """A consumer with a separate group: what the watcher commits must not move the offsets of the control loop."""
+    """Open a consumer with a separate group: what it commits must not move the offsets of the control loop."""
     from switchyard.tables.installation import installation_id
 
+    # The ACLs of a broker may name groups that begin so: the name stays.
     group = name_group(f"bell-{installation_id(load_settings().layout)}")
     return open_watcher(read_control_kafka(), group)
 
 
 class ControlTopicProducer(KafkaSharedStreamProducer):
-    """Survives a missing topic and a broker that is down. The base class commits after the event was stored."""
+    """Survive a missing topic and a broker that is down. The base class commits after the event was stored."""
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, KafkaBrokerPayload]]:
         consumer = self._consumer = await sync_to_async(open_control_watcher)()

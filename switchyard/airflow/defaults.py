@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Asset, AssetAlias
-
-OWNER = "switchyard"
-TAGS = ["switchyard"]
+from airflow.sdk import Asset, AssetAlias, Context
 
 DEFAULT_ARGS: dict[str, Any] = {
-    "owner": OWNER,
+    "owner": "switchyard",
     "retries": 3,
     "retry_delay": timedelta(seconds=5),
 }
@@ -39,10 +36,10 @@ TO_PATTERN = rf"^(|latest|{MOMENT}|\{{.*\}})$"
 
 
 def dag_arguments(docstring: str | None, *tags: str) -> dict[str, Any]:
-    """Keyword arguments of `@dag`; the module's docstring is the runbook shown in the UI."""
-    return {
-        "doc_md": docstring,
-        "tags": [*TAGS, *tags],
-        "default_args": DEFAULT_ARGS,
-        "catchup": False,
-    }
+    """Return keyword arguments of `@dag`; the module's docstring is the runbook shown in the UI."""
+    return {"doc_md": docstring, "tags": ["switchyard", *tags], "default_args": DEFAULT_ARGS, "catchup": False}
+
+
+def name_user(context: Context) -> str:
+    """Return what the history names as the requester of what a run asks for."""
+    return f"airflow:{context['dag_run'].triggering_user_name or 'manual'}"

@@ -6,22 +6,18 @@ from airflow.sdk import Param
 
 from switchyard.airflow.defaults import TOPIC_PATTERN
 from switchyard.layout import JOIN_TYPES
+from switchyard.records import SIDES
 
 TARGET_PARAMS = {
-    "users_topic": Param(
+    f"{side.plural}_topic": Param(
         "",
         type=["string", "null"],
         pattern=TOPIC_PATTERN,
-        title="Users topic",
-        description="An existing Kafka topic with user records. Empty: the one that is read now.",
-    ),
-    "accounts_topic": Param(
-        "",
-        type=["string", "null"],
-        pattern=TOPIC_PATTERN,
-        title="Accounts topic",
-        description="An existing Kafka topic with account records. Empty: the one that is read now.",
-    ),
+        title=f"{side.plural.capitalize()} topic",
+        description=f"An existing Kafka topic with {side.singular} records. Empty: the one that is read now.",
+    )
+    for side in SIDES
+} | {
     "join_type": Param(
         "",
         type=["string", "null"],

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class GenerationSubmitOperator(SparkSubmitOperator):
-    """The driver of one generation. Retried by Airflow on the same checkpoint for as long as the generation lives."""
+    """Run the driver of one generation. Airflow retries it on the same checkpoint while the generation lives."""
 
     ui_color = "#cfe8d5"
+    # Used instead of what the Spark connection says.
     forced_deploy_mode: str | None = None
-    """Instead of what the Spark connection says."""
 
     def __init__(self, *, kafka_conn_id: str = KAFKA_CONNECTION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -63,10 +63,9 @@ class GenerationSubmitOperator(SparkSubmitOperator):
             failure = self._run_here(settings, submit, kafka, request)
         else:
             failure = self._run_elsewhere(settings, submit, request, context)
-        exit_code = self._driver.exit_code if self._driver else None
-        if exit_code == STOPPED_EXIT_CODE:
+        if self._exit_code == STOPPED_EXIT_CODE:
             self._go_on_later()
-        generation_tasks.judge_end(settings, request, exit_code)
+        generation_tasks.judge_end(settings, request, self._exit_code)
         if failure is not None:
             raise failure
 
@@ -74,19 +73,24 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         if self._driver is not None:
             self._driver.on_kill()
 
+    @property
+    def _exit_code(self) -> int | None:
+        return self._driver.exit_code if self._driver else None
+
     def read_submit(self, settings: Settings) -> SparkSubmit:
         return read_submit(settings, self.conf, self.forced_deploy_mode)
 
     def _run_here(
         self, settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str], request: Request
     ) -> Exception | None:
-        """Runs a spare if there is one. If that is killed before the flip, there is time to start another driver."""
+        """Run a spare if there is one. If that is killed before the flip, there is time to start another driver."""
         with self._kafka_properties(settings, request.generation, kafka) as properties:
             spare = spare_orders.find_spare(settings, submit, kafka, request, properties)
             if spare is None:
                 return self._submit(settings, submit, request, properties)
             failure = self._follow_spare(settings, request.generation, spare)
-        if not self._was_lost() or not generation_tasks.is_under_way(settings, request):
+        was_killed = self._exit_code != STOPPED_EXIT_CODE and generation_tasks.is_killed(self._exit_code or 0)
+        if not was_killed or not generation_tasks.is_under_way(settings, request):
             return failure
         self.log.warning("The driver that was a spare was killed before the flip; another one is started.")
         with self._kafka_properties(settings, request.generation, kafka) as properties:
@@ -112,21 +116,15 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         finally:
             spare_orders.release(spare)
 
-    def _was_lost(self) -> bool:
-        code = self._driver.exit_code if self._driver else None
-        return code != STOPPED_EXIT_CODE and generation_tasks.is_killed(code or 0)
-
     def _run_elsewhere(
         self, settings: Settings, submit: SparkSubmit, request: Request, context: Context
     ) -> Exception | None:
-        """The operator of the provider does it; both attributes with `_` are its own, and are what its `execute` reads.
-
-        `_hook`: else it would make a hook without our settings. `_track_driver_via_k8s_api`: so that it says at once if
-        the connection names no namespace.
-        """
-        properties = settings.kafka_properties
-        arguments = submit_arguments(request.generation, request.target, request.start, Path(str(properties)))
+        """Let the base class submit the driver and follow it, with two of its private attributes set."""
+        properties = Path(str(settings.kafka_properties))
+        arguments = submit_arguments(request.generation, request.target, request.start, properties)
+        # Else the base class would make a hook without our settings.
         self._hook = hook = submit.make_hook(name_driver(request.generation), arguments)
+        # Makes the base class say at once when the connection names no namespace.
         self._track_driver_via_k8s_api = is_kubernetes(submit.place.master)
         self.application = to_local(self.application)
         execute = super().execute
@@ -144,7 +142,7 @@ class GenerationSubmitOperator(SparkSubmitOperator):
 
     @contextmanager
     def _kafka_properties(self, settings: Settings, generation: int, kafka: Mapping[str, str]) -> Iterator[Path]:
-        """Written just before the driver starts and removed when it ends: no secret outlives its use."""
+        """Write the settings just before the driver starts; remove them when it ends: no secret outlives its use."""
         from switchyard.kafka.client_settings import write_properties
 
         path = settings.workspace.kafka_properties(generation, os.getpid())
@@ -155,8 +153,8 @@ class GenerationSubmitOperator(SparkSubmitOperator):
             path.unlink(missing_ok=True)
 
     def _go_on_later(self) -> None:
-        """Reschedule: a stop on request, for instance by `switchyard down`, must not cost one of the retries."""
         self.log.info("The driver was stopped after finishing its batch; it resumes from its checkpoint.")
+        # A stop on request, for instance by `switchyard down`, must not cost one of the retries.
         again_at = datetime.now(UTC) + timedelta(seconds=1)
         raise AirflowRescheduleException(again_at) from None  # type: ignore[no-untyped-call]
 

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from switchyard.airflow.defaults import name_user
 from switchyard.errors import FencedError
 from switchyard.settings import Settings, load_settings
 from switchyard.swap.history import HOSTED_PREFIX, Entry, Event, Request
@@ -28,13 +29,12 @@ FAILED_STATES = frozenset({"failed", "upstream_failed"})
 
 
 def admit_run(settings: Settings, kafka: Mapping[str, str], context: Context) -> Request:
-    """Find the request of a run, or make one from its parameters. Raises when there is nothing to run."""
+    """Find the request of a run, or make one from its parameters. Raise when there is nothing to run."""
     run = context["dag_run"]
     swap_id = str((run.conf or {}).get("swap_id") or "")
     if swap_id:
         return _admit_known(settings, swap_id)
-    requested_by = f"airflow:{run.triggering_user_name or 'manual'}"
-    return _admit_manual(settings, kafka, f"{HOSTED_PREFIX}{run.run_id}", requested_by, context["params"])
+    return _admit_manual(settings, kafka, f"{HOSTED_PREFIX}{run.run_id}", name_user(context), context["params"])
 
 
 def _admit_known(settings: Settings, swap_id: str) -> Request:
@@ -66,7 +66,7 @@ def _admit_manual(
 
 
 def _end_unless_applied(outcome: Entry | None) -> None:
-    """A run whose request is settled has nothing to do, unless its generation is active or lingers."""
+    """Raise when a request is settled: its run has nothing to do, unless its generation is active or lingers."""
     if outcome is None or outcome.event is Event.APPLIED:
         return
     text = f"{outcome.swapId} is {outcome.event}: {outcome.detail}"
@@ -80,7 +80,7 @@ def describe(request: Request) -> str:
 
 
 def judge_end(settings: Settings, request: Request, exit_code: int | None) -> None:
-    """Decide what the end of a driver means for its task. Returns if the driver has retired, or is to be restarted."""
+    """Decide what the end of a driver means for its task. Return if the driver has retired or is to be restarted."""
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import fail_pending, reconcile, tell_of_active
 
@@ -102,19 +102,19 @@ def judge_end(settings: Settings, request: Request, exit_code: int | None) -> No
 
 
 def is_under_way(settings: Settings, request: Request) -> bool:
-    """Whether the swap of a run has no outcome yet."""
+    """Return whether the swap of a run has no outcome yet."""
     from switchyard.swap.log_messages import open_history
 
     return request.swapId not in open_history(settings.layout).ledger().outcomes
 
 
 def is_killed(exit_code: int) -> bool:
-    """Whether a signal ended it, as Python (negative) or a shell (128 and more) reports it."""
+    # Python reports a signal as a negative code, a shell as 128 and more.
     return exit_code < 0 or exit_code > 128
 
 
 def close_from_run(context: Context) -> dict[str, Any]:
-    """Report what became of the generation. Fails if `stream` did, because a run has the state of its last task."""
+    """Report what became of the generation. Fail if `stream` did, because a run has the state of its last task."""
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import reconcile
     from switchyard.tables.logs import tell
@@ -134,7 +134,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
     }
     if state in FAILED_STATES:
         is_active = request is not None and history.status_row().generation == request.generation
-        if is_active and request is not None:
+        if request is not None and is_active:
             text = f"the driver of generation {request.generation} was given up; clear its task `stream` to go on"
             tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
         raise AirflowFailException(outcome.detail if outcome and not is_active else f"the stream task is {state}")
@@ -142,7 +142,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
 
 
 def stream_state(dag_id: str, run_id: str) -> str | None:
-    """The state of the task that keeps a driver alive; None when there is no such run."""
+    """Return the state of the task that keeps a driver alive; None when there is no such run."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, task_ids=["stream"], run_ids=[run_id])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from switchyard.airflow.connection import read_kafka
 from switchyard.airflow.control_operators import CommandOperator
 from switchyard.airflow.defaults import GENERATION_DAG
 from switchyard.settings import Settings
@@ -18,28 +18,25 @@ if TYPE_CHECKING:
 
 
 class HealthOperator(CommandOperator):
-    """Judges, repairs, reports each incident when it begins and when it is over; fails when a person is needed.
-
-    A task that starts a run has succeeded for Airflow. So one that restarts the stream is never red: what is left for a
-    person then shows in the next minute.
-    """
+    """Judge, repair, report each incident when it begins and when it is over; fail when a person is needed."""
 
     ui_color = "#e3f1e3"
 
-    def work(self, settings: Settings, kafka: Mapping[str, str], context: Context) -> tuple[dict[str, Any], Run | None]:
+    def work(self, settings: Settings, context: Context) -> tuple[dict[str, Any], Run | None]:
         from switchyard.airflow.generation_tasks import stream_state
         from switchyard.health.checks import Level
         from switchyard.health.healing import heal
         from switchyard.health.inputs import run_checks
         from switchyard.wording import as_table
 
-        verdicts = run_checks(settings, kafka)
+        verdicts = run_checks(settings, read_kafka())
         healing = heal(settings, lambda run_id: stream_state(GENERATION_DAG, run_id))
         verdicts.append(healing.verdict)
         table = as_table([(str(verdict.level), verdict.check, verdict.text) for verdict in verdicts])
         self.log.info("Verdicts:\n%s", table)
         self._report(settings, verdicts, context)
         needed = [f"{verdict.check}: {verdict.text}" for verdict in verdicts if verdict.level is Level.PERSON]
+        # For Airflow a task that starts a run has succeeded. What is left for a person shows in the next minute.
         if needed and healing.run is None:
             raise AirflowFailException("; ".join(needed))
         return {"healed": healing.done} if healing.done else {}, healing.run

@@ -1,4 +1,4 @@
-"""Brings Airflow's database, connections and first user to where `switchyard up` needs them, in one process.
+"""Prepare Airflow's database, connections and first user for `switchyard up`, in one process.
 
 Run as a module with Airflow's environment set. Safe to run again: what a person created or changed stays. One
 exception: where the settings name a file for a connection to Kafka, the file wins.
@@ -34,7 +34,6 @@ def kafka_connection(settings: Settings) -> Connection:
 
 
 def control_connection(settings: Settings) -> Connection | None:
-    """None when the control topic is where the data is."""
     kafka = control_kafka_of_settings(settings)
     if kafka is None:
         return None
@@ -46,22 +45,18 @@ def spark_connection(settings: Settings) -> Connection:
 
 
 def ensure_connections(settings: Settings) -> None:
-    control, files = control_connection(settings), _named_files(settings)
+    # The connections that a file decides, whatever a person has changed.
+    files = {DATA: settings.kafka_properties, CONTROL: settings.kafka_control_properties}
+    connections = kafka_connection(settings), control_connection(settings), spark_connection(settings)
     with create_session() as session:
-        for wanted in filter(None, (kafka_connection(settings), control, spark_connection(settings))):
+        for wanted in filter(None, connections):
             present = session.scalar(select(Connection).where(Connection.conn_id == wanted.conn_id))
             if present is None:
                 session.add(wanted)
-            elif present.description == OURS or wanted.conn_id in files:
+            elif present.description == OURS or files.get(wanted.conn_id):
                 present.host = wanted.host
                 present.description = OURS
                 present.set_extra(wanted.extra)
-
-
-def _named_files(settings: Settings) -> list[str]:
-    """The connections that a file decides, whatever a person has changed."""
-    files = {DATA: settings.kafka_properties, CONTROL: settings.kafka_control_properties}
-    return [conn_id for conn_id, file in files.items() if file]
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def read_round(settings: Settings, context: Context) -> Round:
-    """What the form asked for."""
     from switchyard.upkeep.maintenance import start_round
 
     params = context["params"]
@@ -27,7 +26,7 @@ def read_round(settings: Settings, context: Context) -> Round:
 
 
 class MaintenanceOperator(BaseOperator):
-    """One step; its result is what it has done, in numbers."""
+    """Do one step; return what it has done, in numbers."""
 
     ui_color = "#e8e3f1"
 
@@ -45,7 +44,7 @@ class MaintenanceOperator(BaseOperator):
 
 
 class SavingsOperator(BaseOperator):
-    """Reports what the round has saved; fails when a step has failed."""
+    """Report what the round has saved; fail when a step has failed."""
 
     ui_color = "#e8e3f1"
 

@@ -1,4 +1,4 @@
-"""Reports incidents to people: in the log, and by the connection `switchyard_alerts`, if there is one.
+"""Report incidents to people: in the log, and by the connection `switchyard_alerts`, if there is one.
 
 | type of the connection | goes to |
 |---|---|
@@ -85,13 +85,14 @@ def find_connection() -> Connection | None:
 
 
 def send(connection: Connection, document: dict[str, Any]) -> None:
-    """Neither the address nor the answer is repeated in an error: both may hold a secret."""
+    """Send the document; repeat neither the address nor the answer in an error, as both may hold a secret."""
     headers = {"Content-Type": "application/json"}
     address = _address(connection)
     if connection.conn_type == "slackwebhook":
         address, document = f"{address}/{connection.password or ''}", {"text": document["text"]}
     elif connection.password:
         headers["Authorization"] = f"Bearer {connection.password}"
+    # Not with httpx, which logs each address: the one of Slack is a secret.
     request = urllib.request.Request(address, data=json.dumps(document).encode(), headers=headers, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):

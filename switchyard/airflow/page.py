@@ -1,9 +1,8 @@
 """The page in Airflow: who may read and command, by Airflow's own login and permissions.
 
 Every process of Airflow loads plugins, and only the API server needs the page: it is made at its first request.
+Annotations are evaluated here, as FastAPI reads those of functions inside functions.
 """
-
-from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
 
     from switchyard.web.access import Access
 
-GENERATION_DAG = "switchyard_generation"
 URL_PREFIX = "/switchyard"
 
 
@@ -28,18 +26,15 @@ class LazyPage:
         await self._app(scope, receive, send)
 
 
-def make_page() -> FastAPI:
+def make_page() -> "FastAPI":
     from switchyard.settings import load_settings
     from switchyard.web.api import create_app
 
     return create_app(load_settings(), airflow_access())
 
 
-def airflow_access() -> Access:
-    """Reading needs the permission to see plugins, commanding that to trigger the generation's DAG.
-
-    A user who may read the connection to Kafka sees e-mail addresses: he could read the records anyway.
-    """
+def airflow_access() -> "Access":
+    """Let users with the permission to see plugins read, and those who may trigger the generation's DAG command."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
     from airflow.api_fastapi.auth.managers.models.resource_details import (
@@ -51,6 +46,7 @@ def airflow_access() -> Access:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import Depends, HTTPException
 
+    from switchyard.airflow.defaults import GENERATION_DAG
     from switchyard.layout import KAFKA_CONNECTION
     from switchyard.web.access import Access, Viewer
 
@@ -64,6 +60,7 @@ def airflow_access() -> Access:
         may_command = manager.is_authorized_dag(
             method="POST", access_entity=DagAccessEntity.RUN, details=run, user=user
         )
+        # With the connection to Kafka, a user could read the records, and with them e-mail addresses, anyway.
         kafka = ConnectionDetails(conn_id=KAFKA_CONNECTION)
         sees = manager.is_authorized_connection(method="GET", details=kafka, user=user)
         return Viewer(user.get_name(), may_command, sees)
@@ -73,7 +70,4 @@ def airflow_access() -> Access:
             raise HTTPException(403, f"you may not trigger the DAG {GENERATION_DAG}: ask an administrator of Airflow")
         return viewer
 
-    # FastAPI reads the annotations, and these names are only known in here.
-    read.__annotations__ = {"user": BaseUser, "return": Viewer}
-    command.__annotations__ = {"viewer": Viewer, "return": Viewer}
     return Access(read, command)

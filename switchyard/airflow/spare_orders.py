@@ -29,18 +29,17 @@ log = logging.getLogger(__name__)
 def find_spare(
     settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str], request: Request, properties: Path
 ) -> DetachedProcess | None:
-    """A spare that works for this swap already, or takes the order now."""
+    """Return a spare that works for this swap already, or takes the order now."""
     from switchyard.drivers.spares import Order
 
-    spare = adopt(settings, request.swapId)
-    if spare is None:
-        order = Order(generation=request.generation, kafkaProperties=properties, swapId=request.swapId)
-        spare = adopt(settings, request.swapId) if _give_order(settings, submit, kafka, order) else None
-    return spare
+    if spare := adopt(settings, request.swapId):
+        return spare
+    order = Order(generation=request.generation, kafkaProperties=properties, swapId=request.swapId)
+    return adopt(settings, request.swapId) if _give_order(settings, submit, kafka, order) else None
 
 
 def _give_order(settings: Settings, submit: SparkSubmit, kafka: Mapping[str, str], order: Order) -> bool:
-    """Whether a spare works on the order now."""
+    """Return whether a spare works on the order now."""
     from switchyard.drivers.spare_claim import take_spare
     from switchyard.kafka.security import TOKEN_URL
 
@@ -69,18 +68,17 @@ def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
     try:
         order = Order(generation=generation, kafkaProperties=properties, swapId=swap_id)
         is_taken = _give_order(settings, read_submit(settings), kafka, order)
-        return is_taken
     except InputError as error:
         log.warning("No driver can be started: %s", error)
-        return False
     finally:
         # The driver reads it when it begins; the task that adopts the driver removes it.
         if not is_taken:
             properties.unlink(missing_ok=True)
+    return is_taken
 
 
 def find_unowned(settings: Settings) -> Run | None:
-    """The run of a driver that no task follows: whatever gave the order may have died before it started the run."""
+    """Return the run of a driver that no task follows: the task that gave the order may have died before it."""
     from switchyard.drivers.spare_claim import list_unowned
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import run_of
@@ -92,7 +90,7 @@ def find_unowned(settings: Settings) -> Run | None:
 
 
 def adopt(settings: Settings, swap_id: str) -> DetachedProcess | None:
-    """The driver that works for a swap and that no task follows yet."""
+    """Return the driver that works for a swap and that no task follows yet."""
     from switchyard.drivers.spare_claim import adopt_taken
 
     try:
@@ -102,23 +100,21 @@ def adopt(settings: Settings, swap_id: str) -> DetachedProcess | None:
         return None
 
 
-def driver_pid(spare: DetachedProcess | None) -> int | None:
-    """The Python process of a spare: it may have written its pid file before the task of its run has begun."""
-    if spare is None:
-        return None
+def driver_pid(spare: DetachedProcess) -> int | None:
+    """Return the pid of the Python process of a spare, which may have written its pid file before this task began."""
     from switchyard.drivers.hand_off import HandOff
 
     claim = HandOff(spare.folder).read_claim()
     return claim.pid if claim else None
 
 
-def release(spare: DetachedProcess | None) -> None:
+def release(spare: DetachedProcess) -> None:
     """Remove the folder of a spare that has ended, and the Kafka settings that it was given."""
-    if spare is None or spare.returncode is None:
-        return
     from switchyard.drivers.hand_off import HandOff
 
-    order = HandOff(spare.folder).read_order()
-    if order is not None:
+    if spare.returncode is None:
+        return
+    hand_off = HandOff(spare.folder)
+    if order := hand_off.read_order():
         order.kafkaProperties.unlink(missing_ok=True)
-    spare.forget()
+    hand_off.remove()

@@ -33,13 +33,11 @@ NO_GENERATION = 0
 SOON = timedelta(seconds=1)
 # In cluster mode there can be no spare on this machine; a person may change the connection.
 LATER = timedelta(minutes=10)
-
-
 NAME, APPLICATION = "switchyard-spare", str(PROJECT / "jobs" / "spare_driver.py")
 
 
 class SpareOperator(BaseOperator):
-    """One spare driver, from its start until a generation takes it."""
+    """Run one spare driver, from its start until a generation takes it."""
 
     ui_color = "#e8e3d5"
 
@@ -77,7 +75,7 @@ class SpareOperator(BaseOperator):
             properties.unlink(missing_ok=True)
 
     def on_kill(self) -> None:
-        """A driver that a generation has taken is not this task's any more."""
+        # A driver that a generation has taken belongs to the task of that generation.
         if self._end_unless_taken():
             self.log.info("The spare driver is ended.")
 
@@ -104,7 +102,7 @@ class SpareOperator(BaseOperator):
         raise AirflowException(f"The spare driver ended by itself, with code {code}.{output.describe_end()}")
 
     def _follow(self, submit: SparkSubmit, output: DriverLog, token_url: str) -> None:
-        """Until it is taken or has ended."""
+        """Log the output of the spare and check its fingerprint, until it is taken or has ended."""
         if self._hand_off is None or self._process is None:
             return
         fingerprint, next_check = self._hand_off.read_fingerprint(), Deadline(FINGERPRINT_SECONDS)
@@ -143,12 +141,12 @@ class SpareOperator(BaseOperator):
             time.sleep(QUIET_SECONDS)
 
     def _try_again(self, after: timedelta) -> None:
-        """By rescheduling: a failure would cost one of the retries."""
+        # A failure would cost one of the retries.
         raise AirflowRescheduleException(datetime.now(UTC) + after) from None  # type: ignore[no-untyped-call]
 
 
 def start(submit: SparkSubmit, hand_off: HandOff, properties: Path) -> DetachedProcess:
-    """With the output in a file: the task that takes the spare reads on there."""
+    """Start the spare with its output in a file, where the task that takes it reads on."""
     from switchyard.drivers.detached_process import DetachedProcess, start_detached
 
     arguments = ["--spare", str(hand_off.folder), "--kafka-properties", str(properties)]

@@ -30,7 +30,7 @@ class SparkSubmit:
     place: Place
     conf: Mapping[str, str]
     environment: Mapping[str, str]
-    """On top of the task's own."""
+    """What is added to the environment of the task"""
     settings: Settings
 
     def make_hook(self, name: str, arguments: Sequence[str]) -> SparkSubmitHook:
@@ -51,7 +51,7 @@ class SparkSubmit:
         return list(self.make_hook(name, arguments)._build_spark_submit_command(application))
 
     def fingerprint(self, token_url: str) -> dict[str, str]:
-        """What a driver that is submitted now would be started with, part by part."""
+        """Return what a driver that is submitted now would be started with, part by part."""
         from switchyard.drivers.fingerprint import fingerprint_driver
 
         return fingerprint_driver(self.settings, self.place.master, self.conf, token_url)
@@ -60,7 +60,7 @@ class SparkSubmit:
 def read_submit(
     settings: Settings, conf: Mapping[str, Any] | None = None, deploy_mode: str | None = None
 ) -> SparkSubmit:
-    """Called when a task runs and not in the DAG: parsing must neither search for Java nor list jars."""
+    """Read what jobs are submitted with. Call it in a task: parsing a DAG must not search for Java or list jars."""
     from switchyard.drivers.java import find_java
     from switchyard.drivers.jobs import job_conf
 
@@ -76,7 +76,6 @@ def read_submit(
 
 
 def read_place(deploy_mode: str | None = None) -> Place:
-    """What the Spark connection says, unless the deploy mode is given."""
     try:
         connection = SparkSubmitHook(conn_id=SPARK_CONNECTION, deploy_mode=deploy_mode)._connection
     except (NameError, RuntimeError) as error:

@@ -1,7 +1,7 @@
-"""Starts a driver and runs it to its end, in one of three ways: submitted here, taken over as a spare, on a cluster.
+"""Start a driver and run it to its end, in one of three ways: submitted here, taken over as a spare, on a cluster.
 
-Each has `run()`, which returns how the driver failed, if it did; `on_kill()`, for when Airflow ends the task; and
-`exit_code`. After `on_kill()` a failure is not judged: `run()` raises it.
+Each class has `run()`, which returns the exception of a driver that failed; `on_kill()`, which Airflow calls to end the
+task; and `exit_code`. After `on_kill()`, `run()` raises the exception instead, and the task judges nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowException
 
 from switchyard.airflow.watchdog import Pulse, watching
-from switchyard.deadline import Deadline
 from switchyard.drivers.clusters import find_exit_code
+from switchyard.drivers.processes import wait_until
 from switchyard.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class DriverLog:
 
 
 class LocalDriver(ABC):
-    """A driver on this machine, in a separate session: Airflow kills the process group of the task, and a batch must
-    not end half-way."""
+    """A driver on this machine, in a separate session: Airflow kills the task's process group, maybe amid a batch."""
 
     def __init__(self, pid_file: Path, log: Logger) -> None:
         self._pid_file = pid_file
@@ -72,7 +71,7 @@ class LocalDriver(ABC):
         return None if self._process is None else self._process.returncode
 
     def run_watched(self, settings: Settings, pid: int | None = None) -> Exception | None:
-        """Also ends the driver when it hangs. With a pid, what that process has written before counts too."""
+        """Run the driver, and end it when it hangs. With a pid, what that process has written before counts too."""
         pulse = Pulse(self._pid_file, settings.ready_deadline_seconds, settings.hung_seconds, pid)
         with watching(pulse, self._end_hung):
             return self.run()
@@ -88,33 +87,31 @@ class LocalDriver(ABC):
 
     @abstractmethod
     def _follow(self) -> None:
-        """To its end; its output is the log of this task."""
+        """Log the driver's output until the driver has ended."""
 
     def _end_hung(self, silence_seconds: float) -> None:
-        """A driver that hangs does not answer a polite request either."""
         process = self._process
         if process is not None and process.poll() is None:
             self._log.warning("The driver was silent for %.0f s; it is ended and started again.", silence_seconds)
+            # A driver that hangs would not answer SIGTERM either.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def on_kill(self) -> None:
-        """Asks the Python process of the driver, not the JVM around it, which would end in the middle of a batch."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         self.was_killed = True
+        # The JVM around the Python process would end in the middle of a batch.
         target = self._find_driver(process.pid) or process.pid
         self._log.info("Asking the driver (pid %s) to finish its batch and end.", target)
         with suppress(ProcessLookupError):
             os.kill(target, signal.SIGTERM)
-        for _ in Deadline(KILL_PATIENCE_SECONDS).polls(0.1):
-            if process.poll() is not None:
-                return
-        self._log.info("The driver is still finishing its batch; it ends by itself.")
+        if not wait_until(lambda: process.poll() is not None, KILL_PATIENCE_SECONDS):
+            self._log.info("The driver is still finishing its batch; it ends by itself.")
 
     def _find_driver(self, session: int) -> int | None:
-        """The pid the driver wrote, if that process belongs to this spark-submit, not to another attempt."""
+        """Return the pid the driver wrote, if that process belongs to this spark-submit, not to another attempt."""
         try:
             pid = int(self._pid_file.read_text())
             return pid if os.getsid(pid) == session else None
@@ -163,8 +160,10 @@ class SpareDriver(LocalDriver):
 
 
 class ClusterDriver:
-    """A driver that a cluster starts on another machine. The operator of the provider keeps the id of the driver, so
-    that the next try of the task follows the one that runs."""
+    """A driver that a cluster starts on another machine.
+
+    The provider's operator keeps the id of the driver, so that the next try of the task follows the one that runs.
+    """
 
     def __init__(self, execute: Callable[[], None], kill: Callable[[], None]) -> None:
         self._execute = execute

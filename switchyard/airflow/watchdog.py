@@ -1,4 +1,4 @@
-"""Ends a driver that hangs, from the task that it runs in: the task then starts the next attempt.
+"""End a driver that hangs, from the task that it runs in: the task then starts the next attempt.
 
 A driver touches its pid file each time its main loop has come round. Only changes of the file's time count, never the
 wall clock, so that a clock jump ends no driver.
@@ -16,10 +16,7 @@ PULSE_POLL_SECONDS = 2.0
 
 
 class Pulse:
-    """Whether the process that has its pid in a file, and touches the file now and then, is alive.
-
-    What is in the file at the beginning is from an earlier process, unless its pid is given.
-    """
+    """Tells whether the process that has its pid in a file, and touches the file now and then, is alive."""
 
     def __init__(self, path: Path, starting_seconds: float, hung_seconds: float, pid: int | None = None) -> None:
         self._path = path
@@ -32,11 +29,11 @@ class Pulse:
         self._changed_at: float | None = None
 
     def find_silence(self, now: float) -> float | None:
-        """Seconds of a silence that is too long, by a clock that only goes forward; None while the process is alive."""
+        """Return the seconds of a silence that is too long, by the monotonic clock; None while the process is alive."""
         seen = self._read()
         if self._changed_at is None:
             self._changed_at = now
-        if seen is not None and seen != self._last and self._is_own(seen[0]):
+        if seen is not None and seen != self._last and self._is_watched(seen[0]):
             is_same = self._last is not None and seen[0] == self._last[0]
             self._touches = self._touches + 1 if is_same else 0
             self._last, self._changed_at = seen, now
@@ -45,9 +42,10 @@ class Pulse:
         silence = now - self._changed_at
         return silence if silence > allowed else None
 
-    def _is_own(self, pid: str) -> bool:
+    def _is_watched(self, pid: str) -> bool:
         if self._pid is not None:
             return pid == str(self._pid)
+        # What was in the file at the beginning is from an earlier process.
         return self._earlier is None or pid != self._earlier[0]
 
     def _read(self) -> tuple[str, int] | None:
@@ -59,7 +57,7 @@ class Pulse:
 
 @contextmanager
 def watching(pulse: Pulse, end: Callable[[float], None]) -> Iterator[None]:
-    """Calls `end` once, with the seconds of silence, when the pulse is lost while the block lasts."""
+    """Call `end` once, with the seconds of silence, when the pulse is lost while the block lasts."""
     done = threading.Event()
 
     def watch() -> None:
