@@ -15,12 +15,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
+from switchyard.drivers.processes import end_sessions
 from switchyard.errors import SwitchyardError
 from switchyard.layout import PROJECT, Workspace
 from switchyard.local.database import EMBEDDED, Database
+from switchyard.local.server import launch
 from switchyard.settings import Settings
 
 USER = "admin"
+PREPARE_SECONDS = 120.0
 AUTH_MANAGER = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
 
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
@@ -45,9 +48,12 @@ def airflow_url(settings: Settings) -> str:
 def airflow_environment(
     settings: Settings, project: Path = PROJECT, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The caller's environment and what an Airflow process of this installation needs."""
+    """Return the caller's environment and what an Airflow process of this installation needs."""
     workspace = settings.workspace
     inherited = dict(os.environ if base is None else base)
+    # With loopback: tasks reach the API server even if the environment names a proxy.
+    present = (inherited.get("NO_PROXY") or inherited.get("no_proxy") or "").split(",")
+    no_proxy = ",".join(dict.fromkeys([*filter(None, present), "127.0.0.1", "localhost"]))
     options = {
         "CORE__DAGS_FOLDER": str(project / "dags"),
         "CORE__PLUGINS_FOLDER": str(project / "plugins"),
@@ -90,9 +96,9 @@ def airflow_environment(
         | {
             "AIRFLOW_HOME": str(workspace.airflow),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}",
-            "PYTHONPATH": _prepend(str(project), inherited.get("PYTHONPATH", "")),
-            "NO_PROXY": _without_proxy(inherited),
-            "no_proxy": _without_proxy(inherited),
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, (str(project), inherited.get("PYTHONPATH"))))),
+            "NO_PROXY": no_proxy,
+            "no_proxy": no_proxy,
             # Tasks run in other folders, where a relative path would mean another place.
             "SWITCHYARD_ROOT": settings.layout.under() if settings.layout.is_local else settings.root,
             "SWITCHYARD_HOME": str(workspace.home),
@@ -107,27 +113,13 @@ def _login_files(settings: Settings) -> dict[str, Path]:
 
 
 def names_database(environment: Mapping[str, str]) -> bool:
-    """Whether an external database is named: by its address, a command that prints it, or a secret's name."""
+    """Return whether an external database is named: by address, by a command that prints it, or by a secret."""
     if any(environment.get(f"{DATABASE}{kind}") for kind in ("_CMD", "_SECRET")):
         return True
     named = environment.get(DATABASE, "")
     # The first is the embedded one, in the environment that `up` has made; the second is what Airflow itself tells a
     # task, so that it asks no database.
     return bool(named) and not named.startswith((EMBEDDED, "airflow-db-not-allowed"))
-
-
-def _prepend(first: str, rest: str) -> str:
-    return first if not rest or rest == first else f"{first}{os.pathsep}{rest}"
-
-
-def _without_proxy(inherited: Mapping[str, str]) -> str:
-    """NO_PROXY with loopback: tasks reach the API server even if the environment names a proxy."""
-    present = inherited.get("NO_PROXY") or inherited.get("no_proxy") or ""
-    return ",".join(dict.fromkeys([*filter(None, present.split(",")), "127.0.0.1", "localhost"]))
-
-
-def component_command(name: str) -> list[str]:
-    return [sys.executable, "-m", "airflow", *COMPONENTS[name]]
 
 
 def ensure_password(workspace: Workspace) -> Path:
@@ -166,52 +158,35 @@ def read_password(workspace: Workspace) -> str:
     return str(json.loads(password_file(workspace).read_text())[USER])
 
 
-def start_initialise(settings: Settings, log: Path) -> subprocess.Popen[bytes] | None:
-    """Prepare database and connections in a process that runs while the broker starts; None when all is done.
-
-    An external database is prepared at every start: it may be another one than last time.
-    """
+def prepare_database(settings: Settings, log: Path) -> None:
+    """Prepare Airflow's database and connections in another process, unless that was done for the same settings."""
     ensure_keys(settings.workspace)
     ensure_password(settings.workspace)
-    is_elsewhere = names_database(os.environ)
-    if not is_elsewhere and has_database(settings) and _stamp_file(settings).read_text() == _stamp(settings):
-        return None
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "switchyard.airflow.initialise"],
-            env=airflow_environment(settings),
-            cwd=settings.workspace.airflow,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
-def finish_initialise(
-    settings: Settings, process: subprocess.Popen[bytes], log: Path, deadline_seconds: float = 120
-) -> None:
-    try:
-        code = process.wait(deadline_seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
-    if code != 0:
+    # An external database may be another one than last time.
+    is_elsewhere, prepared = names_database(os.environ), _prepared_file(settings)
+    if not is_elsewhere and prepared.exists() and prepared.read_text() == describe_database(settings):
+        return
+    command = [sys.executable, "-m", "switchyard.airflow.initialise"]
+    process = launch(command, settings.workspace.airflow, log, airflow_environment(settings))
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PREPARE_SECONDS)
+    end_sessions([process.pid], 3)
+    if process.wait() != 0:
         raise SwitchyardError(f"Airflow's database could not be prepared; see {log}.")
-    _stamp_file(settings).write_text(_stamp(settings))
+    prepared.write_text(describe_database(settings))
 
 
 def has_database(settings: Settings) -> bool:
-    """Whether an Airflow has been set up here, in whatever database."""
-    return _stamp_file(settings).exists()
+    """Return whether an Airflow has been set up here, in whatever database."""
+    return _prepared_file(settings).exists()
 
 
-def _stamp_file(settings: Settings) -> Path:
+def _prepared_file(settings: Settings) -> Path:
     return settings.workspace.airflow / "initialised"
 
 
-def _stamp(settings: Settings) -> str:
-    """What the database was prepared for. While it stays the same, a start skips this and saves seconds."""
+def describe_database(settings: Settings) -> str:
+    """Describe what the database is prepared for. While it stays the same, a start skips that and saves seconds."""
     files = [path.stat() for path in _login_files(settings).values()]
     login = "".join(f" {file.st_mtime_ns} {file.st_size}" for file in files)
     database = "elsewhere" if names_database(os.environ) else Database(settings.workspace.database).cluster_id

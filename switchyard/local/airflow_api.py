@@ -31,7 +31,7 @@ class ApiError(SwitchyardError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether to ask again: the server did not answer, or reported an error of its own (5xx)."""
+        """Tells whether to ask again: the server did not answer, or reported that it failed itself (5xx)."""
         return self.status == NO_ANSWER or self.status >= 500
 
 

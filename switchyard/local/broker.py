@@ -23,11 +23,7 @@ class Broker(Server):
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__(folder)
         self.port = port
-        self.config = self.folder / "server.properties"
-
-    @property
-    def mark(self) -> str:
-        return str(self.config)
+        self.config = self.command_line_path = self.folder / "server.properties"
 
     @property
     def bootstrap(self) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from switchyard.deadline import Deadline
 from switchyard.drivers import processes
-from switchyard.local.server import Server
+from switchyard.local.server import Server, launch
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -17,7 +16,7 @@ STEADY_SECONDS = 60.0
 
 
 def pause_seconds(failures: int) -> float:
-    """How long to wait before the restart after so many failures in a row."""
+    """Return how long to wait before the restart after so many failures in a row."""
     return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** max(0, failures - 1)))
 
 
@@ -31,7 +30,7 @@ class Component:
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
-        self._started_at = 0.0
+        self._steady = Deadline(STEADY_SECONDS)
         self._restart_at: Deadline | None = None
 
     @property
@@ -40,22 +39,11 @@ class Component:
 
     def start(self) -> None:
         self._launch()
-        self._started_at = time.monotonic()
+        self._steady.restart(STEADY_SECONDS)
         self._restart_at = None
 
     def _launch(self) -> None:
-        """Start the process in a separate session: Ctrl-C in a terminal must not reach it before its turn to stop."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._env,
-                cwd=self._cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._process = launch(self._command, self._cwd, self.log, self._env)
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -88,15 +76,14 @@ class Component:
     def _plan_restart(self) -> str:
         code = self._process.returncode if self._process else None
         # A process that ran for a while is not in a crash loop.
-        steady = time.monotonic() - self._started_at > STEADY_SECONDS
-        self._failures = 1 if steady else self._failures + 1
+        self._failures = 1 if self._steady.has_passed else self._failures + 1
         pause = pause_seconds(self._failures)
         self._restart_at = Deadline(pause)
         return f"{self.name} ended with code {code}; restarting in {pause:g} s. Its log: {self.log}"
 
 
 class ServerComponent(Component):
-    """A server, which keeps its own pid file so that any process can stop it."""
+    """A server, which writes its pid file itself so that any process can stop it."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.name, [], {}, server.folder, server.log)

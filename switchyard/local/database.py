@@ -46,10 +46,6 @@ class Database(Server):
     # What PostgreSQL calls a fast shutdown: it does not wait for clients to leave.
     stop_signal = signal.SIGINT
 
-    @property
-    def mark(self) -> str:
-        return str(self.data)
-
     @cached_property
     def socket_folder(self) -> Path:
         """Beside the data, or where that path is too long for a socket, in a private folder of the temporary one."""
@@ -61,7 +57,7 @@ class Database(Server):
 
     @property
     def address(self) -> str:
-        """Without a password: whoever may open the folder of the socket is let in."""
+        """Without a password: a user who may open the folder of the socket may log in."""
         return f"{EMBEDDED}{quote(str(self.socket_folder), safe='/')}"
 
     @property
@@ -70,7 +66,7 @@ class Database(Server):
 
     @property
     def cluster_id(self) -> str:
-        """Another one when the folder was lost and made again; empty before the first start."""
+        """Changes when the folder was lost and made again; empty before the first start."""
         return self._cluster_file.read_text() if self._cluster_file.exists() else ""
 
     def connect(self) -> psycopg2.extensions.connection:
@@ -87,7 +83,7 @@ class Database(Server):
         make_private(self.socket_folder)
         if not self.data.exists():
             draft = self.folder / "data.new"
-            # A folder that was begun by a start that was killed is of no use.
+            # A start that was killed has left it half-made.
             shutil.rmtree(draft, ignore_errors=True)
             make_private(draft)
             make_cluster(draft, ["--auth", "trust"])
@@ -117,16 +113,14 @@ def program(name: str) -> str:
 
 
 def as_owner(command: list[str]) -> list[str]:
-    """PostgreSQL refuses to run as root: there the user `nobody` runs it, who owns the data.
-
-    He may open what root may, as clone and root can be in a folder that is closed to others.
-    """
+    """Run a command of PostgreSQL, which refuses to run as root, as the user `nobody`, who owns the data."""
     if os.geteuid() != 0:
         return command
     nobody = pwd.getpwnam("nobody")
-    who = ["--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
+    user = ["--reuid", str(nobody.pw_uid), "--regid", str(nobody.pw_gid), "--clear-groups"]
+    # It may open what root may: the clone or the root can be in a folder that is closed to others.
     reach = ["--inh-caps", "+dac_override", "--ambient-caps", "+dac_override", "--securebits", "+no_setuid_fixup"]
-    return ["setpriv", *who, *reach, "--", *command]
+    return ["setpriv", *user, *reach, "--", *command]
 
 
 def make_private(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sees at `up` that a generation runs: reads the tables and Airflow's runs, chooses an action, then carries it out."""
+"""Get a generation to run at `up`: read the tables and Airflow's runs, choose an action, then carry it out."""
 
 from __future__ import annotations
 

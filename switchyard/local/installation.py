@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from switchyard.drivers import processes, running_drivers
-from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import State
 from switchyard.errors import SwitchyardError
 from switchyard.local import airflow
@@ -24,7 +23,6 @@ BATCH_SECONDS = 40.0
 AIRFLOW_SECONDS = 8.0
 
 SERVERS = (Database.name, Broker.name)
-
 Report = Callable[[Component], None]
 
 
@@ -34,33 +32,24 @@ class Installation:
         self._env = airflow.airflow_environment(settings)
         self._home = settings.workspace.home
         self._server_components = [ServerComponent(server) for server in embedded_servers(settings)]
-        self.airflow = [self._component(name, airflow.component_command(name)) for name in airflow.COMPONENTS]
-        self.demo = self._component("demo", [sys.executable, "-m", "switchyard.cli.main", "demo"]) if demo else None
+        self.airflow = [self._component(name, "airflow", *words) for name, words in airflow.COMPONENTS.items()]
+        self.demo = [self._component("demo", "switchyard.cli.main", "demo")] if demo else []
 
     def components(self) -> list[Component]:
-        optional = [*self._server_components, *self.airflow, self.demo]
-        return [component for component in optional if component is not None]
+        return [*self._server_components, *self.airflow, *self.demo]
 
     def start(self, report: Report) -> None:
         """Start everything. Airflow takes longest, so it waits only for its database; the broker starts meanwhile."""
-        log = self._log("initialise")
-        log.parent.mkdir(parents=True, exist_ok=True)
         for started in self._server_components:
             started.start()
         self._report_when_ready(Database, report)
-        preparing = airflow.start_initialise(self._settings, log)
-        try:
-            if preparing:
-                airflow.finish_initialise(self._settings, preparing, log)
-        finally:
-            if preparing:
-                processes.end_sessions([preparing.pid], 3)
+        airflow.prepare_database(self._settings, self._log("initialise"))
         for component in self.airflow:
             component.start()
         if self._report_when_ready(Broker, report):
             self._make_topics()
-        if self.demo:
-            self.demo.start()
+        for component in self.demo:
+            component.start()
 
     def stop(self) -> None:
         """The scheduler ends first, so no task starts while drivers end; the API server takes their results."""
@@ -70,7 +59,7 @@ class Installation:
         running_drivers.stop_drivers(self._settings.workspace, BATCH_SECONDS)
         scheduler.finish(AIRFLOW_SECONDS)
         running_drivers.stop_drivers(self._settings.workspace, 5)
-        others = [*by_name.values(), *([self.demo] if self.demo else [])]
+        others = [*by_name.values(), *self.demo]
         for component in others:
             component.ask_to_stop()
         for component in others:
@@ -94,8 +83,8 @@ class Installation:
         names = [settings.users_topic, settings.accounts_topic, settings.control_topic]
         ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
 
-    def _component(self, name: str, command: list[str]) -> Component:
-        return Component(name, command, self._env, self._home, self._log(name))
+    def _component(self, name: str, *module: str) -> Component:
+        return Component(name, [sys.executable, "-m", *module], self._env, self._home, self._log(name))
 
     def _log(self, name: str) -> Path:
         return self._settings.workspace.process_logs / f"{name}.log"
@@ -113,7 +102,7 @@ def end_leftovers(settings: Settings, last: State | None) -> None:
     """End what a supervisor that was killed has left behind, so that nothing runs twice."""
     running_drivers.stop_drivers(settings.workspace, 20)
     # After a reboot the pids of the state file belong to other processes.
-    if last is None or last.boot != boot_id():
+    if last is None or last.boot != processes.boot_id():
         return
     parts = {name: part.pid for name, part in last.components.items() if name not in SERVERS}
     processes.end_sessions([pid for pid in parts.values() if pid is not None], 10)

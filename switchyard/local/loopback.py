@@ -30,14 +30,12 @@ def require_free(port: int, setting: str) -> None:
 def pick_free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def answers_kafka(port: int, timeout_seconds: float = 2) -> bool:
-    """Whether an ApiVersions request is answered: a broker that is still starting accepts connections but is silent."""
-    correlation = 1
-    client = b"switchyard"
+    """Return whether an ApiVersions request is answered. A broker that starts accepts connections, but is silent."""
+    correlation, client = 1, b"switchyard"
     body = struct.pack(">hhih", _API_VERSIONS, 0, correlation, len(client)) + client
     try:
         with socket.create_connection((HOST, port), timeout_seconds) as connection:

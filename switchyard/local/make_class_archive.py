@@ -1,5 +1,7 @@
-"""Makes the class archive of the driver: a generation runs against a broker until it is active, then its JVM writes the
-classes it has loaded. Set-up runs this module."""
+"""Make the class archive of the driver: run a generation until it is active, then let its JVM write its classes.
+
+Set-up runs this module.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,7 @@ from switchyard.deadline import Deadline
 from switchyard.drivers import class_archive, jars, processes
 from switchyard.drivers.java import find_java
 from switchyard.drivers.jobs import submit_command
-from switchyard.drivers.submission import (
-    JAVA_OPTIONS,
-    spark_conf,
-    submit_arguments,
-    submit_environment,
-)
+from switchyard.drivers.submission import JAVA_OPTIONS, spark_conf, submit_arguments, submit_environment
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import write_properties
 from switchyard.kafka.demo import produce_records
@@ -54,15 +51,9 @@ def ensure_archive() -> None:
 
 
 def _fill_topics(settings: Settings) -> None:
-    kafka = {"bootstrap.servers": settings.bootstrap}
-    ensure_topics(kafka, [settings.users_topic, settings.accounts_topic], 1)
-    produce_records(
-        kafka,
-        users_topic=settings.users_topic,
-        accounts_topic=settings.accounts_topic,
-        records=RECORDS,
-        tell=lambda sent, seconds: None,
-    )
+    kafka, users, accounts = {"bootstrap.servers": settings.bootstrap}, settings.users_topic, settings.accounts_topic
+    ensure_topics(kafka, [users, accounts], 1)
+    produce_records(kafka, users_topic=users, accounts_topic=accounts, records=RECORDS, tell=lambda sent, seconds: None)
 
 
 def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:

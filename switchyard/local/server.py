@@ -5,12 +5,30 @@ from __future__ import annotations
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from psutil import Process
 
 from switchyard.drivers import processes
 from switchyard.errors import SwitchyardError
+
+
+def launch(
+    command: list[str], cwd: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process with its output in a log, in a separate session: Ctrl-C in a terminal must not reach it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 class Server(ABC):
@@ -24,6 +42,8 @@ class Server(ABC):
         self.data = self.folder / "data"
         self.log = self.folder / f"{self.name}.log"
         self.pid_file = self.folder / f"{self.name}.pid"
+        # A path on its command line that no other process has there.
+        self.command_line_path = self.data
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -36,25 +56,12 @@ class Server(ABC):
     @abstractmethod
     def is_answering(self) -> bool: ...
 
-    @property
-    @abstractmethod
-    def mark(self) -> str:
-        """A path on its command line that no other process has there."""
-
     def start(self) -> None:
         """Start the process and return at once; `wait_until_ready` returns when it answers."""
         if self.is_running():
             return
         self.prepare()
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = launch(self.command(), self.folder, self.log)
         self.pid_file.write_text(str(self._process.pid))
 
     def is_running(self) -> bool:
@@ -65,7 +72,8 @@ class Server(ABC):
         if not processes.wait_until(lambda: self.is_answering() or not self.is_running(), deadline_seconds):
             raise SwitchyardError(f"the {self.name} did not answer in {deadline_seconds:g} s: see {self.log}.")
         if not self.is_running():
-            raise SwitchyardError(f"the {self.name} ended at once: {self._last_log_line()} (see {self.log}).")
+            said = last_line(self.log.read_text(errors="replace")) if self.log.exists() else "it wrote no log"
+            raise SwitchyardError(f"the {self.name} ended at once: {said} (see {self.log}).")
 
     def stop(self, deadline_seconds: float = 30) -> None:
         """Ask the server to end, and kill it at the deadline. Do nothing when it is not running."""
@@ -78,23 +86,20 @@ class Server(ABC):
         self.pid_file.unlink(missing_ok=True)
 
     def _has_ended(self, running: Process) -> bool:
-        """Whether its port and files are free. Also reaps it when it is a child of this process."""
+        """Return whether its port and files are free. Also reap it when it is a child of this process."""
         if self._process is not None and self._process.pid == running.pid:
             return self._process.poll() is not None
         return not processes.is_alive(running)
 
     def find_pid(self) -> int | None:
-        """The server's pid, if that process is alive and is the server of this folder."""
+        """Return the server's pid, if that process is alive and is the server of this folder."""
         if self._process is not None and self._process.poll() is None:
             return self._process.pid
         try:
             pid = int(self.pid_file.read_text())
         except (OSError, ValueError):
             return None
-        return pid if self.mark in processes.read_command(pid) else None
-
-    def _last_log_line(self) -> str:
-        return last_line(self.log.read_text(errors="replace")) if self.log.exists() else "it wrote no log"
+        return pid if str(self.command_line_path) in processes.read_command(pid) else None
 
 
 def last_line(text: str) -> str:

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
-from types import FrameType
 from typing import IO
 
 from switchyard.deadline import Deadline
@@ -54,11 +53,11 @@ class Supervisor:
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._ask_to_stop)
+            signal.signal(number, lambda number, frame: self._stop.set())
         code = 0
         try:
             self._report("starting")
-            self._installation.start(self._mark_ready)
+            self._installation.start(self._note_ready)
             while not self._stop.wait(ROUND_SECONDS):
                 self._run_round()
         except (SwitchyardError, OSError) as error:
@@ -69,9 +68,6 @@ class Supervisor:
         self._installation.stop()
         self._report("failed" if code else "stopped")
         return code
-
-    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
-        self._stop.set()
 
     def _run_round(self) -> None:
         for component in self._installation.components():
@@ -95,7 +91,7 @@ class Supervisor:
         for component in self._installation.components():
             name = component.name
             if HEALTH_NAMES.get(name) in healthy or (name == "demo" and component.is_running()):
-                self._mark_ready(component)
+                self._note_ready(component)
         try:
             generation = self._find_ready_generation() if "scheduler" in healthy else None
         except ApiError as error:
@@ -118,9 +114,8 @@ class Supervisor:
             log.info("%s", news)
         return self._first_generation.find_flowing(with_demo=self._has_demo)
 
-    def _mark_ready(self, component: Component) -> None:
-        part = self._state.components.setdefault(component.name, ComponentState())
-        part.ready = True
+    def _note_ready(self, component: Component) -> None:
+        self._state.components.setdefault(component.name, ComponentState()).ready = True
         self._report(self._state.phase)
 
     def _report(self, phase: str) -> None:
@@ -144,7 +139,7 @@ def take_lock(workspace: Workspace) -> IO[str] | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--home", required=True, help="marks which installation this process belongs to")
+    parser.add_argument("--home", required=True, help="names the installation of this process")
     parser.add_argument("--no-demo", action="store_true")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from switchyard.deadline import Deadline
 from switchyard.errors import InputError, SwitchyardError
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
@@ -21,17 +22,17 @@ from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control_message import MOST_ID_CHARACTERS, parse_message
 from switchyard.swap.decision import check_named_topics
 from switchyard.swap.flip_rules import is_overdue
-from switchyard.swap.history import FINISHED, ROLLBACK_PREFIX, Ledger
+from switchyard.swap.history import FINISHED, ROLLBACK_PREFIX
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import describe, open_history
-from switchyard.swap.reconcile import Run, retire_now
+from switchyard.swap.reconcile import retire_now
 
 BACKFILL_DAG = "switchyard_backfill"
 HISTORY_POLL_SECONDS = 0.25
+# The control DAG runs each minute even if the control watcher is broken.
 PATIENCE_SECONDS = 90.0
-"""The control DAG runs each minute even if the control watcher is broken."""
 
-Tell = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 
 def send_swap(
@@ -41,7 +42,7 @@ def send_swap(
 
     A message that can never become a swap, whatever broker and tables hold, is refused before it is sent.
     """
-    chosen = _check_id(swap_id) or _new_id("page" if requested_by else "cli")
+    chosen = _choose_id(swap_id, requested_by)
     value = json.dumps({**fields, "id": chosen}).encode()
     message = parse_message(value)
     check_named_topics(message.usersTopic, message.accountsTopic, settings.policy)
@@ -55,32 +56,27 @@ def make_dry_run(settings: Settings, fields: Mapping[str, Any], requested_by: st
         return CommandHandler(settings, reader).take(message, _new_id("plan"), requested_by or requester())
 
 
-def send_rollback(settings: Settings, swap_id: str | None, tell: Tell, requested_by: str | None = None) -> str:
+def send_rollback(settings: Settings, swap_id: str | None, on_line: OnLine, requested_by: str | None = None) -> str:
     """Request the previous generation directly in the tables, so that a rollback needs neither topic nor DAG."""
-    chosen = ROLLBACK_PREFIX + (_check_id(swap_id) or _new_id("page" if requested_by else "cli"))
+    from switchyard.local.airflow_api import AirflowApi
+    from switchyard.local.first_generation import DAG_ID
+
+    chosen = ROLLBACK_PREFIX + _choose_id(swap_id, requested_by)
     with TopicReader(find_kafka(settings)) as reader:
         handler = CommandHandler(settings, reader)
         handler.roll_back(chosen, requested_by or requester())
         run = handler.next_run()
     if run is not None:
-        start_run(settings, run, tell)
+        try:
+            AirflowApi.of(settings).trigger(DAG_ID, run.run_id, run.conf, run.note)
+        except (SwitchyardError, OSError):
+            on_line("Airflow did not answer; the control DAG starts the driver within a minute of its return")
     return chosen
 
 
 def retire(settings: Settings, generation: int) -> None:
     """Retire a lingering generation directly in the tables; its driver ends when it reads that."""
     retire_now(settings, open_history(settings.layout), generation, f"asked for by {requester()}")
-
-
-def start_run(settings: Settings, run: Run, tell: Tell) -> None:
-    """Start the run now; if Airflow does not answer, the control DAG starts it within a minute."""
-    from switchyard.local.airflow_api import AirflowApi
-    from switchyard.local.first_generation import DAG_ID
-
-    try:
-        AirflowApi.of(settings).trigger(DAG_ID, run.run_id, run.conf, run.note)
-    except (SwitchyardError, OSError):
-        tell("Airflow did not answer; the control DAG starts the driver within a minute of its return")
 
 
 def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
@@ -93,26 +89,26 @@ def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
     return run_id
 
 
-def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Tell the events of a backfill as they come and, if it is to be published, those of the swap."""
+def follow_backfill(settings: Settings, run_id: str, fields: Mapping[str, Any], on_line: OnLine) -> dict[str, Any]:
+    """Print the events of a backfill as they come and, if it is to be published, those of the swap."""
     if not fields.get("generation"):
-        finished = follow(settings, backfill_id(run_id), tell, BACKFILL_DAG)
+        finished = follow(settings, backfill_id(run_id), on_line, BACKFILL_DAG)
         if not fields.get("publish") or finished["outcome"] != FINISHED:
             return finished
-    return follow(settings, publish_id(run_id), tell, BACKFILL_DAG)
+    return follow(settings, publish_id(run_id), on_line, BACKFILL_DAG)
 
 
-def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyard_control") -> dict[str, Any]:
-    """Tell each event of a swap as it comes; return its outcome."""
+def follow(settings: Settings, swap_id: str, on_line: OnLine, taker: str = "switchyard_control") -> dict[str, Any]:
+    """Print each event of a swap as it comes; return its outcome."""
     history = HistoryStore(settings.layout)
-    began, told = time.monotonic(), 0
-    deadline_told = False
+    began, patience = time.monotonic(), Deadline(PATIENCE_SECONDS)
+    printed, is_deadline_printed = 0, False
     while True:
         ledger = history.ledger()
         entries = [entry for entry in ledger.entries if entry.swapId == swap_id]
-        for entry in entries[told:]:
-            tell(f"{time.monotonic() - began:5.1f} s  {entry.event:10}  {describe(entry)}")
-        told = len(entries)
+        for entry in entries[printed:]:
+            on_line(f"{time.monotonic() - began:5.1f} s  {entry.event:10}  {describe(entry)}")
+        printed = len(entries)
         outcome = ledger.outcomes.get(swap_id)
         if outcome is not None:
             return {
@@ -122,34 +118,31 @@ def follow(settings: Settings, swap_id: str, tell: Tell, taker: str = "switchyar
                 "detail": outcome.detail,
                 "seconds": round(time.monotonic() - began, 1),
             }
-        if not entries and time.monotonic() - began > PATIENCE_SECONDS:
+        if not entries and patience.has_passed:
             raise SwitchyardError(
                 f"{swap_id} was not taken within {PATIENCE_SECONDS:g} s: is the DAG {taker} running? "
                 "It takes the message when it runs again; `switchyard history` shows the outcome"
             )
-        if entries and not deadline_told and _is_overdue(ledger, swap_id):
-            deadline_told = True
-            tell("its deadline is over; it is settled within a minute")
+        request = ledger.find(swap_id)
+        if request is not None and not is_deadline_printed and is_overdue(request, datetime.now(UTC)):
+            is_deadline_printed = True
+            on_line("its deadline is over; it is settled within a minute")
         time.sleep(HISTORY_POLL_SECONDS)
 
 
-def _is_overdue(ledger: Ledger, swap_id: str) -> bool:
-    request = ledger.find(swap_id)
-    return request is not None and is_overdue(request, datetime.now(UTC))
-
-
 def requester() -> str:
-    name = "unknown"
     with suppress(KeyError, OSError, ImportError):
-        name = getpass.getuser()
-    return f"cli:{name}"
+        return f"cli:{getpass.getuser()}"
+    return "cli:unknown"
 
 
 def _new_id(kind: str) -> str:
     return f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def _check_id(swap_id: str | None) -> str | None:
-    if swap_id is not None and not 0 < len(swap_id.strip()) <= MOST_ID_CHARACTERS:
+def _choose_id(asked: str | None, requested_by: str | None) -> str:
+    if asked is None:
+        return _new_id("page" if requested_by else "cli")
+    if not 0 < len(asked.strip()) <= MOST_ID_CHARACTERS:
         raise InputError(f"--id needs 1 to {MOST_ID_CHARACTERS} characters")
-    return swap_id and swap_id.strip()
+    return asked.strip()

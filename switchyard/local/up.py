@@ -30,6 +30,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.local import airflow, loopback
 from switchyard.local.installation import end_leftovers
 from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
+from switchyard.local.server import launch
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
 from switchyard.swap.log_messages import open_history
@@ -39,25 +40,26 @@ from switchyard.tables.root_check import prove_commits
 LEAST_FREE_BYTES = 1 << 30
 STOP_SECONDS = 120.0
 
-Tell = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def up(settings: Settings, detach: bool, demo: bool | None, tell: Tell) -> None:
+def up(settings: Settings, detach: bool, demo: bool | None, print_line: PrintLine) -> None:
     """Return when all is ready (`detach`), else when all has been stopped again. Raise when it could not start."""
     check_machine(settings)
-    process = start_supervisor(settings, wants_demo(settings, demo))
+    process, began = start_supervisor(settings, wants_demo(settings, demo)), time.monotonic()
     with _interruptible():
         try:
-            state = follow_start(settings, process, _with_elapsed(tell))
-            for line in describe_ready(settings, state):
-                tell(line)
+            state = follow_start(
+                settings, process, lambda line: print_line(f"{time.monotonic() - began:5.1f} s  {line}")
+            )
+            print_line("\n".join(describe_ready(settings, state)))
             if detach:
                 return
-            tell("Ctrl-C stops everything.")
+            print_line("Ctrl-C stops everything.")
             process.wait()
         except KeyboardInterrupt:
-            tell("stopping...")
-            down(settings, tell)
+            print_line("stopping...")
+            down(settings, print_line)
             return
     last = read_state(settings.workspace)
     if last is not None and last.phase == "failed":
@@ -65,13 +67,8 @@ def up(settings: Settings, detach: bool, demo: bool | None, tell: Tell) -> None:
 
 
 def wants_demo(settings: Settings, asked: bool | None) -> bool:
-    """The demo writes into the users and accounts topics: into those of an external broker only when asked to."""
+    # The demo writes into both topics: into those of an external broker only when asked to.
     return settings.kafka_bootstrap is None if asked is None else asked
-
-
-def _with_elapsed(tell: Tell) -> Tell:
-    began = time.monotonic()
-    return lambda line: tell(f"{time.monotonic() - began:5.1f} s  {line}")
 
 
 def check_machine(settings: Settings) -> None:
@@ -87,7 +84,6 @@ def check_machine(settings: Settings) -> None:
         object_store_jars()
         prove_commits(settings.layout)
     workspace.run.mkdir(parents=True, exist_ok=True)
-    workspace.process_logs.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(workspace.home).free
     if free < LEAST_FREE_BYTES:
         raise SwitchyardError(f"the disk of {workspace.home} is full: {free >> 20} MiB free, 1 GiB is needed.")
@@ -101,26 +97,19 @@ def check_machine(settings: Settings) -> None:
 def start_supervisor(settings: Settings, demo: bool) -> subprocess.Popen[bytes]:
     workspace = settings.workspace
     state_file(workspace).unlink(missing_ok=True)
-    with (workspace.process_logs / "supervisor.log").open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, *supervisor_arguments(workspace, demo)],
-            env=airflow.airflow_environment(settings),
-            cwd=workspace.home,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    command = [sys.executable, *supervisor_arguments(workspace, demo)]
+    log = workspace.process_logs / "supervisor.log"
+    return launch(command, workspace.home, log, airflow.airflow_environment(settings))
 
 
-def follow_start(settings: Settings, process: subprocess.Popen[bytes], tell: Tell) -> State:
-    """Tell each component once it is ready; return when all are, raise when the supervisor gave up."""
-    told: set[str] = set()
-    tell("starting the broker and Airflow" if settings.kafka_bootstrap is None else "starting Airflow")
+def follow_start(settings: Settings, process: subprocess.Popen[bytes], print_line: PrintLine) -> State:
+    """Print each component once it is ready; return when all are, raise when the supervisor gave up."""
+    printed: set[str] = set()
+    print_line("starting the broker and Airflow" if settings.kafka_bootstrap is None else "starting Airflow")
     while True:
         state = read_state(settings.workspace)
         if state is not None and state.pid == process.pid:
-            _tell_news(state, told, tell)
+            _print_news(state, printed, print_line)
             if state.phase == "ready":
                 return state
             if state.phase == "failed":
@@ -133,14 +122,14 @@ def follow_start(settings: Settings, process: subprocess.Popen[bytes], tell: Tel
         time.sleep(0.2)
 
 
-def _tell_news(state: State, told: set[str], tell: Tell) -> None:
-    ready = [name for name, part in state.components.items() if part.ready and name not in told]
+def _print_news(state: State, printed: set[str], print_line: PrintLine) -> None:
+    ready = [name for name, part in state.components.items() if part.ready and name not in printed]
     for name in ready:
-        tell(f"{name} is ready")
-    told.update(ready)
-    if "scheduler" in told and "generation" not in told:
-        tell("waiting for the generation's driver and its first rows")
-        told.add("generation")
+        print_line(f"{name} is ready")
+    printed.update(ready)
+    if "scheduler" in printed and "generation" not in printed:
+        print_line("waiting for the generation's driver and its first rows")
+        printed.add("generation")
 
 
 def describe_ready(settings: Settings, state: State) -> Iterator[str]:
@@ -157,44 +146,42 @@ def describe_ready(settings: Settings, state: State) -> Iterator[str]:
 
 
 def find_command() -> str:
-    """What to type to run `switchyard`: its name when it is on the PATH, else its relative path."""
+    """Return what to type to run `switchyard`: its name when it is on the PATH, else its relative path."""
     ours = Path(sys.executable).with_name("switchyard")
-    if shutil.which("switchyard") == str(ours):
-        return "switchyard"
-    return os.path.relpath(ours)
+    return "switchyard" if shutil.which("switchyard") == str(ours) else os.path.relpath(ours)
 
 
-def down(settings: Settings, tell: Tell) -> None:
-    """Stop everything in order and leave no process. Does nothing when nothing runs."""
+def down(settings: Settings, print_line: PrintLine) -> None:
+    """Stop everything in order and leave no process. Do nothing when nothing runs."""
     workspace = settings.workspace
     last = read_state(workspace)
     if last is not None and is_supervisor(last.pid, workspace):
-        tell("stopping: drivers finish their batch, then Airflow and the broker end")
+        print_line("stopping: drivers finish their batch, then Airflow and the broker end")
         supervisors = list(filter(None, [processes.find_process(last.pid)]))
         processes.end(lambda: list(filter(processes.is_alive, supervisors)), STOP_SECONDS)
         last = read_state(workspace)
     elif not _has_remains(settings, last):
-        tell("nothing is running")
+        print_line("nothing is running")
         return
     end_leftovers(settings, last)
     if last is not None and last.keeps:
-        retire_all_kept(settings, tell)
-    tell("stopped")
+        retire_all_kept(settings, print_line)
+    print_line("stopped")
 
 
-def retire_all_kept(settings: Settings, tell: Tell) -> None:
+def retire_all_kept(settings: Settings, print_line: PrintLine) -> None:
     """Retire the kept generations; if the tables cannot be reached, say what to do, as all else has stopped."""
     try:
         ended = retire_kept(settings.layout, open_history(settings.layout))
     except (SwitchyardError, OSError, DeltaError) as error:
-        tell(f"generations that were kept could not be retired: {error}; end each with `switchyard retire N`")
+        print_line(f"generations that were kept could not be retired: {error}; end each with `switchyard retire N`")
         return
     for generation in ended:
-        tell(f"generation {generation} was kept and has retired")
+        print_line(f"generation {generation} was kept and has retired")
 
 
 def _has_remains(settings: Settings, last: State | None) -> bool:
-    """A supervisor that was killed may have left its processes."""
+    # A supervisor that was killed may have left its processes.
     if running_drivers.find_drivers(settings.workspace):
         return True
     pids = [part.pid for part in last.components.values() if part.pid] if last else []

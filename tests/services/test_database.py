@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from switchyard.local.airflow import _stamp
+from switchyard.local.airflow import describe_database
 from switchyard.local.component import ServerComponent
 from switchyard.local.database import MOST_SOCKET_BYTES, Database
 from switchyard.local.kafka_settings import _may_have_control_connection
@@ -62,14 +62,14 @@ def test_it_is_reached_through_its_socket_only(database: Database) -> None:
 
 def test_a_database_that_was_lost_is_prepared_again(database: Database) -> None:
     settings = Settings(root=str(database.folder.parent))
-    before = _stamp(settings)
+    before = describe_database(settings)
     database.stop()
     database.start()
-    assert _stamp(settings) == before
+    assert describe_database(settings) == before
     database.stop()
     shutil.rmtree(database.folder)
     database.start()
-    assert _stamp(settings) != before
+    assert describe_database(settings) != before
 
 
 def test_a_stop_does_not_wait_for_clients(database: Database) -> None:

@@ -57,9 +57,9 @@ def test_what_was_prepared_in_another_database_does_not_count_for_the_embedded_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(airflow.DATABASE, raising=False)
-    here = airflow._stamp(settings_of(tmp_path))
+    here = airflow.describe_database(settings_of(tmp_path))
     monkeypatch.setenv(f"{airflow.DATABASE}_CMD", "cat address")
-    assert airflow._stamp(settings_of(tmp_path)) != here
+    assert airflow.describe_database(settings_of(tmp_path)) != here
 
 
 def test_no_secret_is_in_the_environment(tmp_path: Path) -> None:

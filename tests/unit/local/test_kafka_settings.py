@@ -9,7 +9,7 @@ import pytest
 
 from switchyard.errors import InputError
 from switchyard.kafka.client_settings import write_properties
-from switchyard.local.airflow import _stamp, airflow_environment
+from switchyard.local.airflow import airflow_environment, describe_database
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
 
@@ -68,10 +68,10 @@ def test_airflow_is_told_the_path_and_prepared_anew_when_the_file_changes(
     environment = airflow_environment(settings, base={})
     assert environment["SWITCHYARD_KAFKA_PROPERTIES"] == str(file)
     assert "hunter2" not in str(environment)
-    before = _stamp(settings)
-    assert _stamp(settings) == before
+    before = describe_database(settings)
+    assert describe_database(settings) == before
     write_properties(file, {**LOGIN, "sasl.password": "hunter3!"})
-    assert _stamp(settings) != before
+    assert describe_database(settings) != before
     assert "SWITCHYARD_KAFKA_PROPERTIES" not in airflow_environment(settings_of(tmp_path), base={})
 
 
@@ -87,7 +87,7 @@ def test_the_control_topic_is_where_the_data_is_unless_a_file_or_a_connection_sa
     assert find_control_kafka(elsewhere) == {"bootstrap.servers": "c:1", **LOGIN}
     assert find_kafka(elsewhere) == {"bootstrap.servers": "127.0.0.1:1234"}
     assert airflow_environment(elsewhere, base={})["SWITCHYARD_KAFKA_CONTROL_PROPERTIES"] == str(file)
-    assert _stamp(elsewhere) != _stamp(settings)
+    assert describe_database(elsewhere) != describe_database(settings)
     for wrong in ({"sasl.mechanisms": "hunter2"}, {"sasl.jaas.config": "hunter2"}):
         write_properties(file, {**LOGIN, "bootstrap.servers": "c:1", **wrong})
         with pytest.raises(InputError, match=r"\(connection kafka_control\)$"):
