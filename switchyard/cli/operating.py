@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from switchyard.cli.options import Json, number, parse_count, parse_rate, read_settings
-from switchyard.cli.output import Row, choose_tell, paint, print_json, progress, show, tell_on_stderr
+from switchyard.cli.output import Row, choose_print, paint, print_json, print_on_stderr, progress, show
 from switchyard.errors import InputError, SwitchyardError
 
 parse_records = partial(parse_count, most=1_000_000_000)
@@ -43,7 +43,7 @@ def up(detach: Detach = False, demo: Demo = None, as_json: Json = False) -> None
     from switchyard.local.up import up
 
     settings = read_settings()
-    up(settings, detach=detach, demo=demo, tell=choose_tell(as_json))
+    up(settings, detach, demo, choose_print(as_json))
     if as_json:
         from switchyard.health.status_report import describe_status
 
@@ -54,7 +54,7 @@ def down(as_json: Json = False) -> None:
     """Stop everything that `up` started."""
     from switchyard.local.up import down
 
-    down(read_settings(), tell=choose_tell(as_json))
+    down(read_settings(), choose_print(as_json))
     if as_json:
         print_json({"stopped": True})
 
@@ -100,7 +100,7 @@ def demo(
             reader.partitions(topic)
 
     def tell(count: int, elapsed: float) -> None:
-        tell_on_stderr(f"{count} records in {elapsed:.0f} s")
+        print_on_stderr(f"{count} records in {elapsed:.0f} s")
 
     if records:
         sent = produce_records(kafka, **topics, records=records, tell=tell)
@@ -111,7 +111,7 @@ def demo(
 
 def audit(generation: Generation = None, as_json: Json = False) -> int:
     """Recompute the join at a fixed version; exit 1 if it differs."""
-    tell_on_stderr("auditing with Spark; this takes half a minute or more")
+    print_on_stderr("auditing with Spark; this takes half a minute or more")
     wanted = ["--generation", str(generation)] if generation else []
     with progress("auditing", as_json):
         code, result = _run_job("audit_generation.py", wanted, "audit")
@@ -127,7 +127,7 @@ def maintain(dry_run: DryRun = False, retention_hours: Hours = None, as_json: Js
     asked = start_round(settings, retention_hours, dry_run)
     results = {}
     for step in ORDER:
-        tell_on_stderr(f"{step} ...")
+        print_on_stderr(f"{step} ...")
         with progress(step, as_json):
             if step == COMPACT:
                 job = ["--dry-run", str(dry_run).lower()]
@@ -169,10 +169,10 @@ def forget(user_id: UserId, dry_run: DryRun = False, as_json: Json = False) -> i
     settings = read_settings()
     user_id = sys.stdin.readline().rstrip("\r\n") if user_id == "-" else user_id
     if dry_run:
-        outcome = count_rows(settings.layout, user_id, tell_on_stderr)
+        outcome = count_rows(settings.layout, user_id, print_on_stderr)
     else:
         with TopicReader(find_kafka(settings)) as reader:
-            outcome = forget_user(settings, reader, user_id, requester(), tell_on_stderr)
+            outcome = forget_user(settings, reader, user_id, requester(), print_on_stderr)
     document = outcome.document()
     show(document if as_json else document["found"], as_json)
     if not as_json and not dry_run:

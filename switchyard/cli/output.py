@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 Row = dict[str, Any]
-Tell = Callable[[str], None]
+PrintLine = Callable[[str], None]
 # Only words that are a verdict have a colour.
 COLOURS = {"ok": "green", "FAIL": "red", "yes": "green", "no": "red", "WARNING": "yellow", "ERROR": "red"}
 # Rows are never cut: the terminal wraps what is wider than itself.
@@ -30,17 +30,17 @@ def show(document: Any, as_json: bool, text: str | None = None) -> None:
         print(text)
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, flush=True)
 
 
-def tell_on_stderr(line: str) -> None:
+def print_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def choose_tell(as_json: bool) -> Tell:
+def choose_print(as_json: bool) -> PrintLine:
     """With --json, stdout belongs to the document."""
-    return tell_on_stderr if as_json else tell
+    return print_on_stderr if as_json else print_line
 
 
 def paint(word: str) -> str:
@@ -89,7 +89,7 @@ def print_rows(rows: list[Row], header: bool = True) -> None:
     table = [list(rows[0]), *cells] if header else cells
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
-        tell("  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        print_line("  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _print_on_terminal(names: list[str], cells: list[list[str]], header: bool) -> None:

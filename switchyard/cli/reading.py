@@ -9,15 +9,15 @@ from typing import Annotated
 from typer import Argument, Option
 
 from switchyard.cli.options import Json, number, read_settings
-from switchyard.cli.output import Row, format_log, paint, print_json, print_rows, show, tell, tell_on_stderr
+from switchyard.cli.output import Row, format_log, paint, print_json, print_line, print_on_stderr, print_rows, show
 from switchyard.errors import InputError
 
 Limit = Annotated[int, number("How many rows.")]
 Follow = Annotated[bool, Option("--follow", help="Go on with new rows until Ctrl-C.")]
 Name = Annotated[str, Argument(metavar="NAME", help="users_ui, accounts_ui, final_ui, rejects_ui, control_raw, ...")]
-Filter = Annotated[list[str] | None, Option("--filter", metavar="C:OP:V", help="column:operator:value, repeatable.")]
+Filters = Annotated[list[str] | None, Option("--filter", metavar="C:OP:V", help="column:operator:value, repeatable.")]
 Quick = Annotated[str, Option(help="Words that must be in some column of text.", show_default=False)]
-Sort = Annotated[str, Option(help="Columns with commas between; --sort=-balance descends.", show_default=False)]
+SortBy = Annotated[str, Option(help="Columns with commas between; --sort=-balance descends.", show_default=False)]
 FOLLOW_SECONDS = 1.0
 FOLLOW_ROWS = 1000
 
@@ -74,7 +74,7 @@ def logs(limit: Limit = 200, follow: Follow = False, as_json: Json = False) -> N
 
 def _print_logs(rows: list[Row], header: bool) -> None:
     for row in rows:
-        tell(format_log(row))
+        print_line(format_log(row))
 
 
 def history(limit: Limit = 200, as_json: Json = False) -> None:
@@ -86,9 +86,9 @@ def tail(
     name: Name,
     limit: Limit = 20,
     follow: Follow = False,
-    filters: Filter = None,
+    filters: Filters = None,
     quick: Quick = "",
-    sort: Sort = "",
+    sort: SortBy = "",
     as_json: Json = False,
 ) -> None:
     """Show the newest rows of a stable name."""
@@ -120,7 +120,7 @@ def _show_newest(
         raise InputError("--follow has no end and --json is one document: use one of them")
     layout = read_settings().layout
     looked_at = max(limit, FOLLOW_ROWS) if follow else limit
-    rows = newest_rows(layout, name, looked_at, tell_on_stderr)
+    rows = newest_rows(layout, name, looked_at, print_on_stderr)
     if as_json:
         print_json(rows)
         return

@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from switchyard.cli.options import Json, number, parse_count, parse_rate, read_settings
-from switchyard.cli.output import Row, Tell, choose_tell, progress, show, tell_on_stderr
+from switchyard.cli.output import PrintLine, Row, choose_print, print_on_stderr, progress, show
 from switchyard.errors import InputError
 
 
@@ -23,12 +23,12 @@ Topic = Annotated[str | None, Option(help="Default: the one that is read now.")]
 Join = Annotated[str | None, Option(help="left, inner, natural or asof. Default: the one that is used now.")]
 Start = Annotated[str | None, Option(help="latest (default), earliest, resume or an ISO timestamp.")]
 WITHIN = "The swap fails if it has not flipped after so many seconds. Default: what its records need."
-Deadline = Annotated[float | None, number(WITHIN, parse_deadline)]
+DeadlineSeconds = Annotated[float | None, number(WITHIN, parse_deadline)]
 Id = Annotated[str | None, Option(help="Idempotency key: the same id again is the same command.")]
 Wait = Annotated[bool, Option("--wait", help="Follow it to its outcome; exit 3 if it failed, 4 if superseded.")]
 Replaced = Annotated[int, Argument(parser=parse_count, metavar="N", help="Its number, as `status` shows it.")]
 First = Annotated[str | None, Option("--from", help="earliest (default), an ISO timestamp, or offsets as JSON.")]
-End = Annotated[str | None, Option("--to", help="latest (default: now), an ISO timestamp, or offsets as JSON.")]
+Last = Annotated[str | None, Option("--to", help="latest (default: now), an ISO timestamp, or offsets as JSON.")]
 Publish = Annotated[bool, Option("--publish", help="Make the finished snapshot the active generation.")]
 Snapshot = Annotated[int | None, number("Publish this finished snapshot; build nothing.")]
 # Every other outcome is a success.
@@ -40,7 +40,7 @@ def swap(
     accounts_topic: Topic = None,
     join_type: Join = None,
     start: Start = None,
-    deadline_seconds: Deadline = None,
+    deadline_seconds: DeadlineSeconds = None,
     id: Id = None,
     wait: Wait = False,
     as_json: Json = False,
@@ -58,7 +58,7 @@ def plan(
     accounts_topic: Topic = None,
     join_type: Join = None,
     start: Start = None,
-    deadline_seconds: Deadline = None,
+    deadline_seconds: DeadlineSeconds = None,
     as_json: Json = False,
 ) -> None:
     """Say what a swap would do; change nothing."""
@@ -82,7 +82,7 @@ def rollback(id: Id = None, wait: Wait = False, as_json: Json = False) -> int:
     from switchyard.local.swap_client import follow, send_rollback
 
     settings = read_settings()
-    swap_id = send_rollback(settings, id, tell_on_stderr)
+    swap_id = send_rollback(settings, id, print_on_stderr)
     return _conclude(swap_id, wait, as_json, partial(follow, settings, swap_id))
 
 
@@ -100,7 +100,7 @@ def backfill(
     accounts_topic: Topic = None,
     join_type: Join = None,
     first: First = None,
-    end: End = None,
+    end: Last = None,
     publish: Publish = False,
     generation: Snapshot = None,
     wait: Wait = False,
@@ -119,13 +119,13 @@ def backfill(
     return _conclude(swap_id, wait, as_json, partial(follow_backfill, settings, run_id, fields))
 
 
-def _conclude(swap_id: str, wait: bool, as_json: bool, follow: Callable[[Tell], Row]) -> int:
+def _conclude(swap_id: str, wait: bool, as_json: bool, follow: Callable[[PrintLine], Row]) -> int:
     """Say what was sent or, with --wait, follow it to its outcome."""
     if not wait:
         text = f"sent as {swap_id}; `switchyard history` and `switchyard logs` tell what becomes of it"
         show({"swapId": swap_id}, as_json, text)
         return 0
     with progress("waiting for the outcome", as_json):
-        outcome = follow(choose_tell(as_json))
+        outcome = follow(choose_print(as_json))
     show(outcome, as_json, ": ".join(filter(None, (outcome["outcome"], outcome["detail"]))))
     return EXIT_CODES.get(outcome["outcome"], 0)
