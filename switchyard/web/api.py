@@ -22,7 +22,7 @@ from switchyard.local.kafka_settings import find_kafka
 from switchyard.settings import Settings
 from switchyard.stream.failures import explain_failure
 from switchyard.tables.changes import parse_position
-from switchyard.tables.queries import MOST_FILTERS, MOST_ROWS, MOST_TEXT, WINDOW_ROWS, parse_query
+from switchyard.tables.queries import MOST_FILTERS, MOST_ROWS, MOST_TEXT, SECRET_COLUMNS, WINDOW_ROWS, parse_query
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import ACTIVE_NAMES, WHOLE_NAMES, resolve_name
 from switchyard.web import documents
@@ -68,8 +68,7 @@ def create_app(settings: Settings, access: Access, static: Path = STATIC) -> Fas
     app.middleware("http")(_add_headers)
     app.add_exception_handler(SwitchyardError, _explain)
     app.add_exception_handler(Exception, _explain_unexpected)
-    model = ReadModel(settings)
-    add_reading(app, settings, access, model)
+    add_reading(app, settings, access, ReadModel(settings))
     add_commands(app, settings, access)
     add_page(app, static)
     return app
@@ -87,7 +86,7 @@ def _explain(request: Request, error: Exception) -> JSONResponse:
 
 
 def _explain_unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The server writes the stack into its log."""
+    # The server writes the stack into its log.
     return JSONResponse({"detail": explain_failure(error, "the log of the API server has the details")}, 500)
 
 
@@ -104,7 +103,10 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, model: ReadMod
 
     @app.get(f"{API}/tables")
     def tables() -> list[documents.Table]:
-        return [describe_table(name) for name in (*ACTIVE_NAMES, *WHOLE_NAMES)]
+        return [
+            documents.Table(name=name, columns=[_describe(field) for field in SCHEMAS[resolve_name(name)]])
+            for name in (*ACTIVE_NAMES, *WHOLE_NAMES)
+        ]
 
     @app.get(API + "/tables/{name}", response_model=documents.TablePage, responses={404: _REFUSALS[400]})
     def table(
@@ -149,8 +151,7 @@ def add_reading(app: FastAPI, settings: Settings, access: Access, model: ReadMod
         rows: Annotated[list[str], Query(max_length=4, description="names whose new rows are wanted")] = [],  # noqa: B006
         position: Annotated[str, Query(max_length=1000, description="where to go on; as Last-Event-ID")] = "",
     ) -> StreamingResponse:
-        unknown = [name for name in rows if name not in ACTIVE_NAMES]
-        if unknown:
+        if not set(rows) <= set(ACTIVE_NAMES):
             raise InputError(f"new rows can be had of {', '.join(ACTIVE_NAMES)} only")
         last = request.headers.get("last-event-id") or position
         start = parse_position(last) if last else None
@@ -201,15 +202,10 @@ def add_page(app: FastAPI, static: Path) -> None:
         return FileResponse(known[name], headers={"Cache-Control": "private, max-age=3600"})
 
 
-def describe_table(name: str) -> documents.Table:
-    columns = [documents.Column(name=field.name, type=_kind(field.type)) for field in SCHEMAS[resolve_name(name)]]
-    return documents.Table(name=name, columns=columns)
-
-
-def _kind(arrow: pa.DataType) -> Any:
-    if pa.types.is_timestamp(arrow):
-        return "time"
-    return "text" if pa.types.is_string(arrow) else "number"
+def _describe(field: pa.Field) -> documents.Column:
+    is_text, is_time = pa.types.is_string(field.type), pa.types.is_timestamp(field.type)
+    kind: Any = "text" if is_text else "time" if is_time else "number"
+    return documents.Column(name=field.name, type=kind, holdsAddresses=field.name in SECRET_COLUMNS)
 
 
 def _by(viewer: Viewer) -> str:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 SAFE_INTEGER = 2**53 - 1
+
+
+Id = Annotated[str | None, Field(max_length=200, description="Idempotency key: the same id again is the same command.")]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
 
 
 class Problem(BaseModel):
@@ -33,6 +40,7 @@ class StatusReport(BaseModel):
 class Column(BaseModel):
     name: str
     type: Literal["text", "number", "time"]
+    holdsAddresses: bool = Field(description="Whether only viewers who see addresses may filter and sort by it.")
 
 
 class Table(BaseModel):
@@ -51,10 +59,8 @@ class Topics(BaseModel):
     topics: dict[str, int] = Field(description="Name → number of partitions.")
 
 
-class Command(BaseModel):
+class Command(Strict):
     """What a control message may say; what is left out stays as it is."""
-
-    model_config = ConfigDict(extra="forbid")
 
     usersTopic: str | None = Field(None, max_length=300)
     accountsTopic: str | None = Field(None, max_length=300)
@@ -65,16 +71,14 @@ class Command(BaseModel):
         strict=True,
         description="The swap fails if it has not flipped after so many seconds. Left out: what its records need.",
     )
-    id: str | None = Field(None, max_length=200, description="Idempotency key: the same id again is the same command.")
+    id: Id = None
 
     def fields(self) -> dict[str, Any]:
         return self.model_dump(exclude={"id"}, exclude_none=True)
 
 
-class Undo(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    id: str | None = Field(None, max_length=200, description="Idempotency key: the same id again is the same command.")
+class Undo(Strict):
+    id: Id = None
 
 
 class Sent(BaseModel):
@@ -88,9 +92,7 @@ class Swap(BaseModel):
     detail: str
 
 
-class NewRows(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class NewRows(Strict):
     rows: list[dict[str, Any]] = Field(description="New rows of a small table, oldest first.")
 
 
@@ -103,10 +105,8 @@ class NewTableRows(NewRows):
     more: int = Field(description="How many rows there are, if there are too many to send them.")
 
 
-class Versions(BaseModel):
+class Versions(Strict):
     """The generation and the Delta versions to read the big tables at."""
-
-    model_config = ConfigDict(extra="forbid")
 
     generation: int | None
     versions: dict[str, int]
@@ -114,8 +114,6 @@ class Versions(BaseModel):
 
 class Reset(BaseModel):
     """The log no longer reaches back to the position: read everything again."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 EVENTS: dict[str, type[BaseModel]] = {

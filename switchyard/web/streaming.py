@@ -20,15 +20,15 @@ from switchyard.web.documents import dump
 
 POLL_SECONDS = 0.2
 HEARTBEAT_SECONDS = 5.0
+# The stream ends after this time: the browser connects again by itself, and its login is checked again.
 LIFE_SECONDS = 300.0
-"""The stream ends after this time: the browser connects again by itself, and its login is checked again."""
 
 
 async def stream_changes(
     model: ReadModel, viewer: Viewer, start: Position | None, names: Sequence[str], life_seconds: float = LIFE_SECONDS
 ) -> AsyncIterator[bytes]:
     position: Position = start if start is not None else await run_in_threadpool(model.changes.now)
-    yield format_event("status", await _status(model), position, retry=1000)
+    yield format_event("status", await run_in_threadpool(model.status), position, retry=1000)
     end, heartbeat = Deadline(life_seconds), Deadline(HEARTBEAT_SECONDS)
     while not end.has_passed and not _is_ending():
         try:
@@ -42,12 +42,8 @@ async def stream_changes(
             for event in events:
                 yield format_event(event.kind, _mask(event.data, viewer))
             # Only the last event carries the position: a reader that is cut off before it gets all of them again.
-            yield format_event("status", await _status(model), position)
+            yield format_event("status", await run_in_threadpool(model.status), position)
         await asyncio.sleep(POLL_SECONDS)
-
-
-async def _status(model: ReadModel) -> dict[str, Any]:
-    return await run_in_threadpool(model.status)
 
 
 def _mask(data: dict[str, Any], viewer: Viewer) -> dict[str, Any]:
@@ -65,9 +61,7 @@ def format_event(
 
 
 def _is_ending() -> bool:
-    """Whether the server was asked to stop: it waits for open answers, and this one would go on.
-
-    Uvicorn tells nobody, but its signal handler is a method of the server.
-    """
+    """Return whether the server was asked to stop: it waits for open answers, and this one would go on."""
+    # Uvicorn has no API for this, but its signal handler is a method of the server.
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return bool(getattr(server, "should_exit", False))
