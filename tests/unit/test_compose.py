@@ -8,6 +8,7 @@ import re
 import runpy
 import stat
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,14 @@ def test_secrets_come_from_files_that_git_ignores() -> None:
     assert "secrets/" in (PROJECT / "docker" / ".gitignore").read_text()
     for secret in COMPOSE["secrets"].values():
         assert secret["file"].startswith("docker/secrets/")
+
+
+def test_every_module_that_is_run_exists() -> None:
+    paths = [*(PROJECT / "docker").rglob("*"), PROJECT / "docker-compose.yaml"]
+    texts = [path.read_text() for path in paths if path.is_file() and "secrets" not in path.parts]
+    run = {name for text in texts for name in re.findall(r"\bpython3?[\s,\"']+-m[\s,\"']+(switchyard[\w.]*)", text)}
+    assert run >= {"switchyard.drivers.jars", "switchyard.airflow.initialise"}
+    assert [name for name in sorted(run) if find_spec(name) is None] == []
 
 
 @EACH
