@@ -168,7 +168,7 @@ def test_a_bad_name_is_refused_by_the_form_and_not_sent(page: Page, stack: Stack
     frame = frame_of(page)
     before = store.open_table(stack.settings.layout, "control_raw").version()
     send_form(frame, "", "a,b")
-    expect(frame.locator("#story li.bad")).to_contain_text("'a,b' is not a topic name that may be joined")
+    expect(frame.locator("#progress-lines li.bad")).to_contain_text("'a,b' is not a topic name that may be joined")
     frame.locator("[name=usersTopic]").fill("")
     assert store.open_table(stack.settings.layout, "control_raw").version() == before
 
@@ -193,9 +193,9 @@ def test_a_rejected_command_is_shown_with_its_reason(page: Page) -> None:
     frame = frame_of(page)
     frame.locator("[name=usersTopic]").fill("not-there")
     frame.get_by_role("button", name="Plan").click()
-    expect(frame.locator("#story")).to_contain_text("the topic not-there does not exist")
+    expect(frame.locator("#progress-lines")).to_contain_text("the topic not-there does not exist")
     send_form(frame, "", "not-there")
-    expect(frame.locator("#story li.bad")).to_contain_text("REJECTED: the topic not-there does not exist")
+    expect(frame.locator("#progress-lines li.bad")).to_contain_text("REJECTED: the topic not-there does not exist")
     eventually(lambda: (sent := column_of(frame, "control_raw", "value")) and "not-there" in sent[0], 30)
     frame.locator("[name=usersTopic]").fill("")
 
@@ -206,7 +206,7 @@ def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None
     viewport = frame.locator("#final_ui .ag-body-viewport")
     viewport.evaluate("element => { element.scrollTop = 64 }")
     send_form(frame, "inner" if before["joinType"] != "inner" else "left")
-    expect(frame.locator("#story")).to_contain_text("sent as page-")
+    expect(frame.locator("#progress-lines")).to_contain_text("sent as page-")
     seen: list[int] = []
 
     def has_flipped() -> bool:
@@ -217,7 +217,7 @@ def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None
 
     eventually(has_flipped, 180, 0.3)
     assert min(seen) > 0
-    expect(frame.locator("#story")).to_contain_text("APPLIED", timeout=30_000)
+    expect(frame.locator("#progress-lines")).to_contain_text("APPLIED", timeout=30_000)
     assert fact(frame, "generation") == str(stack.status()["generation"])
     eventually(lambda: column_of(frame, "orchestrator_status", "generation") == [fact(frame, "generation")], 30)
     assert frame.locator("#final_ui input[type=search]").input_value() == "numbered"
@@ -231,7 +231,7 @@ def test_rollback_from_the_page(page: Page, stack: Stack) -> None:
     before = stack.status()["generation"]
     frame.get_by_role("button", name="Roll back").click()
     frame.locator("dialog button.primary").click()
-    expect(frame.locator("#story")).to_contain_text("APPLIED", timeout=180_000)
+    expect(frame.locator("#progress-lines")).to_contain_text("APPLIED", timeout=180_000)
     assert stack.status()["generation"] != before
     eventually(lambda: fact(frame, "generation") == str(stack.status()["generation"]), 10)
 
@@ -264,7 +264,7 @@ def test_a_broker_that_does_not_answer_is_said_and_its_rows_come_when_it_is_back
     os.kill(broker, signal.SIGSTOP)
     try:
         frame.locator("[name=usersTopic]").focus()
-        expect(frame.locator("#story")).to_contain_text("cannot ask the broker for its topics")
+        expect(frame.locator("#progress-lines")).to_contain_text("cannot ask the broker for its topics")
     finally:
         os.kill(broker, signal.SIGCONT)
     first = rows_of(frame, "users_ui")[0]

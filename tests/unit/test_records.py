@@ -24,8 +24,8 @@ EVERYDAY = {
 }
 """Columns whose names are words of the code as well, and so cannot be told from these."""
 EXCEPTIONS = {
-    ("cli/reading.py", "balance"): "an example in the help of `tail`, which is an API text",
-    ("cli/operating.py", "userId"): "the help of `forget`, which is an API text",
+    ("switchyard/cli/reading.py", "balance"): "an example in the help of `tail`, which is an API text",
+    ("switchyard/cli/operating.py", "userId"): "the help of `forget`, which is an API text",
 }
 COLUMNS = sorted({*JOINED, *(side.own_key for side in SIDES)} - {*EVERYDAY})
 COLUMN = re.compile(rf"(?<!\w)({'|'.join(COLUMNS)})(?!\w)")
@@ -46,15 +46,26 @@ def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def modules() -> list[Path]:
-    return [path for path in PACKAGE.rglob("*.py") if "node_modules" not in path.parts and path != DECLARATION]
+    folders = (PACKAGE, *(PROJECT / name for name in ("dags", "jobs", "plugins")))
+    found = (path for folder in folders for path in folder.rglob("*.py"))
+    return [path for path in found if "node_modules" not in path.parts and path != DECLARATION]
+
+
+def names_in_page(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        yield from ((number, found) for found in COLUMN.findall(line))
 
 
 def test_no_column_of_a_record_is_named_outside_of_the_declaration() -> None:
+    pages = sorted((PACKAGE / "web" / "page" / "src").iterdir())
+    named_in = {path: names_in(ast.parse(path.read_text())) for path in modules()}
+    named_in |= {path: names_in_page(path.read_text()) for path in pages}
     found = {
-        (str(path.relative_to(PACKAGE)), name): f"{path.relative_to(PACKAGE)}:{line} names {name}"
-        for path in modules()
-        for line, name in names_in(ast.parse(path.read_text()))
+        (str(path.relative_to(PROJECT)), name): f"{path.relative_to(PROJECT)}:{line} names {name}"
+        for path, names in named_in.items()
+        for line, name in names
     }
+    assert pages
     named = [text for place, text in found.items() if place not in EXCEPTIONS]
     assert named == [], "derive these names from switchyard/records.py"
     assert EXCEPTIONS.keys() <= found.keys(), "an exception is not needed any more"
@@ -66,6 +77,11 @@ def test_no_column_of_a_record_is_named_outside_of_the_declaration() -> None:
 )
 def test_a_column_is_found_however_it_is_named(source: str) -> None:
     assert len(list(names_in(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize("source", ['const SECRET = ["email"];', "row.balance", "{ accountOffset: 1 }"])
+def test_a_column_is_found_in_the_page_however_it_is_named(source: str) -> None:
+    assert len(list(names_in_page(source))) == 1
 
 
 def test_the_root_of_the_package_stays_small() -> None:

@@ -151,6 +151,9 @@ def test_addresses_are_masked_for_who_may_not_see_them(client: TestClient, maske
     assert [row["email"] for row in client.get(url).json()["rows"]] == [f"person{n}@example.org" for n in (29, 28, 27)]
     assert [row["email"] for row in masked.get(url).json()["rows"]] == ["p…@…"] * 3
     assert masked.get("/api/v1/tables/final_ui?sort=email").status_code == 400
+    columns = {table["name"]: table["columns"] for table in masked.get("/api/v1/tables").json()}
+    assert [column["name"] for column in columns["final_ui"] if column["holdsAddresses"]] == ["email"]
+    assert [column["name"] for column in columns["rejects_ui"] if column["holdsAddresses"]] == ["value"]
     assert masked.get("/api/v1/tables/final_ui?filter=email:startsWith:p").status_code == 400
     assert masked.get("/api/v1/tables/final_ui?quick=person29").json()["total"] == 0
 

@@ -1,6 +1,6 @@
 // The API of this page. Paths are relative: the page works below any prefix.
 export type Row = Record<string, string | number | null>;
-export type Column = { name: string; type: "text" | "number" | "time" };
+export type Column = { name: string; type: "text" | "number" | "time"; holdsAddresses: boolean };
 export type Page = { rows: Row[]; total: number; version: number; generation: number | null };
 export type Me = { name: string; mayCommand: boolean; seesAddresses: boolean };
 export type Swap = { swapId: string; events: Row[]; outcome: string | null; detail: string };

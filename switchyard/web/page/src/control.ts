@@ -12,7 +12,7 @@ export class Control {
   private readonly start = make("input", { name: "start", list: "starts", autocomplete: "off", placeholder: "latest" });
   private readonly deadline = make("input", { name: "deadlineSeconds", type: "number", min: "1", placeholder: "what its records need" });
   private readonly topics = make("datalist", { id: "topics" });
-  private readonly story = make("ol", { id: "story", role: "log", "aria-live": "polite" });
+  private readonly progressLines = make("ol", { id: "progress-lines", role: "log", "aria-live": "polite" });
   private readonly buttons: HTMLButtonElement[];
   private followed = "";
 
@@ -38,10 +38,10 @@ export class Control {
       void this.confirm(`Swap to ${this.describe()}?`, "Swap", () => this.send("swap", this.fields()));
     });
     for (const input of [this.users, this.accounts]) input.addEventListener("focus", () => void this.loadTopics());
-    place.append(form, this.story);
+    place.append(form, this.progressLines);
     if (!me.mayCommand) {
       this.buttons.forEach((button) => (button.disabled = true));
-      this.tell("You may look, but not command: that needs the permission to trigger the DAG switchyard_generation.");
+      this.addLine("You may look, but not command: that needs the permission to trigger the DAG switchyard_generation.");
     }
   }
 
@@ -56,7 +56,7 @@ export class Control {
       const { topics } = await ask<{ topics: Record<string, number> }>("topics");
       this.topics.replaceChildren(...Object.keys(topics).sort().map((name) => make("option", { value: name })));
     } catch (error) {
-      this.tell(String((error as Error).message), "bad");
+      this.addLine(String((error as Error).message), "bad");
     }
   }
 
@@ -72,10 +72,10 @@ export class Control {
   }
 
   private async plan(): Promise<void> {
-    this.story.replaceChildren();
+    this.progressLines.replaceChildren();
     await this.guard(async () => {
       const answer = await ask<Planned>("plan", this.fields());
-      this.tell(`${answer.outcome}: ${answer.detail}`, answer.outcome === "PLANNED" ? "good" : "bad");
+      this.addLine(`${answer.outcome}: ${answer.detail}`, answer.outcome === "PLANNED" ? "good" : "bad");
     });
   }
 
@@ -97,21 +97,21 @@ export class Control {
   }
 
   private async send(path: string, body: unknown): Promise<void> {
-    this.story.replaceChildren();
+    this.progressLines.replaceChildren();
     await this.guard(async () => {
       const { swapId } = await ask<{ swapId: string }>(path, body);
-      this.tell(`sent as ${swapId}`);
+      this.addLine(`sent as ${swapId}`);
       this.followed = swapId;
       await this.follow(swapId);
     });
   }
 
   private async follow(swapId: string): Promise<void> {
-    let told = 0;
+    let shown = 0;
     while (this.followed === swapId) {
       const swap = await ask<Swap>(`swaps?id=${encodeURIComponent(swapId)}`).catch(() => null);
-      for (const entry of swap?.events.slice(told) ?? []) this.tell(sentence(entry), tone(String(entry.event)));
-      told = swap ? swap.events.length : told;
+      for (const entry of swap?.events.slice(shown) ?? []) this.addLine(sentence(entry), tone(String(entry.event)));
+      shown = swap ? swap.events.length : shown;
       if (swap?.outcome) return;
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
@@ -123,15 +123,15 @@ export class Control {
     try {
       await act();
     } catch (error) {
-      this.tell(error instanceof Error ? error.message : String(error), "bad");
+      this.addLine(error instanceof Error ? error.message : String(error), "bad");
     } finally {
       clearTimeout(again);
       this.buttons.forEach((button) => (button.disabled = false));
     }
   }
 
-  private tell(line: string, tone = ""): void {
-    this.story.append(make("li", { class: tone }, line));
+  private addLine(line: string, tone = ""): void {
+    this.progressLines.append(make("li", { class: tone }, line));
   }
 }
 

@@ -19,7 +19,6 @@ const FILTERS: Record<Column["type"], ColDef> = {
   },
   time: { filter: "agDateColumnFilter", filterParams: { filterOptions: ["greaterThan", "lessThan", "blank", "notBlank"] } },
 };
-const SECRET = ["email", "value"];
 const PACE_MS = 500;
 const POLL_MS = 100;
 const WINDOWS = [1_000, 5_000, 10_000];
@@ -76,7 +75,7 @@ export class LiveGrid {
   }
 
   private define(column: Column, seesAddresses: boolean): ColDef<Row> {
-    const isHidden = SECRET.includes(column.name) && !seesAddresses;
+    const isHidden = column.holdsAddresses && !seesAddresses;
     const base: ColDef<Row> = { field: column.name, headerName: column.name, tooltipField: column.name, ...FILTERS[column.type] };
     base.filterParams = { ...base.filterParams, maxNumConditions: 1, debounceMs: 400, buttons: ["reset"] };
     if (column.type === "number") base.type = "rightAligned";
@@ -132,7 +131,7 @@ export class LiveGrid {
     const options = { filters: filtersOf(params.filterModel), quick: this.quick, sort: sortOf(params.sortModel), offset: params.startRow, limit };
     try {
       const page = await ask<Page>(tablePath(this.name, options));
-      this.mark(page.rows, page.generation);
+      this.highlightNew(page.rows, page.generation);
       this.say(page.total);
       params.successCallback(page.rows, Math.min(page.total, this.window));
     } catch (error) {
@@ -143,7 +142,7 @@ export class LiveGrid {
     }
   }
 
-  private mark(rows: Row[], generation: number | null): void {
+  private highlightNew(rows: Row[], generation: number | null): void {
     const ids = rows.map((row) => this.identify(row));
     const isNews = !this.isFirst && generation === this.generation;
     this.fresh = new Set(isNews ? ids.filter((id) => !this.known.has(id)) : []);

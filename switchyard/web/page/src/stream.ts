@@ -25,12 +25,12 @@ export class Stream {
   private heard = Date.now();
   private listeners = new Map<Name, (document: any) => void>();
 
-  constructor(private readonly tell: (state: "live" | "lost" | "expired") => void) {
+  constructor(private readonly onState: (state: "live" | "lost" | "expired") => void) {
     setInterval(() => this.watch(), RETRY_MS);
     // An open stream outlives the session: it ends with it, and comes back after the next login.
     addEventListener("expired", () => {
       this.source?.close();
-      this.tell("expired");
+      this.onState("expired");
     });
   }
 
@@ -42,7 +42,7 @@ export class Stream {
     this.source?.close();
     this.heard = Date.now();
     this.source = new EventSource(`api/v1/changes?position=${encodeURIComponent(this.position)}`);
-    this.source.onerror = () => this.tell("lost");
+    this.source.onerror = () => this.onState("lost");
     for (const name of NAMES) {
       this.source.addEventListener(name, (event) => this.take(name, event as MessageEvent<string>));
     }
@@ -51,7 +51,7 @@ export class Stream {
   private take(name: Name, event: MessageEvent<string>): void {
     this.heard = Date.now();
     if (event.lastEventId) this.position = event.lastEventId;
-    this.tell("live");
+    this.onState("live");
     this.listeners.get(name)?.(JSON.parse(event.data));
   }
 
@@ -63,7 +63,7 @@ export class Stream {
       await ask<Me>("me");
       this.open();
     } catch (error) {
-      this.tell(error instanceof ApiError && [401, 403].includes(error.status) ? "expired" : "lost");
+      this.onState(error instanceof ApiError && [401, 403].includes(error.status) ? "expired" : "lost");
     }
   }
 }
