@@ -19,7 +19,7 @@ the same comparison.
 
 **When it fails.** Something is wrong with the data; trying again does not help. The last line of the red task's log
 names positions of the first rows or records, never their values. Keep the log, roll back if the generation before is
-right (`switchyard_rollback`), and build the join again: swap with `start` set to `earliest`, or use
+right (`switchyard_rollback`), and write the join again: swap with `start` set to `earliest`, or use
 `switchyard_backfill`. A task that failed because Kafka or Spark could not be reached says so and is tried again.
 """
 

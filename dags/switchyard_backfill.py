@@ -1,7 +1,7 @@
 """
 # A snapshot of history
 
-**What it does.** Builds the join of a range of two topics as a batch, into a separate generation, and on request
+**What it does.** Writes the join of a range of two topics as a batch, into a separate generation, and on request
 makes it the active one.
 
 | task | does |
@@ -19,10 +19,11 @@ A published snapshot is finished: no driver runs for it, and nothing is added. `
 stream, which reads what it has missed. A message with a `start` also asks for a stream again.
 
 **When it runs.** Only when it is triggered by hand: with the form, or with `switchyard backfill`. To publish a snapshot
-that was built before, give its number as *Finished generation*; the other fields do not count then.
+that was written before, give its number as *Finished generation*; the other fields do not count then.
 
-**Is it safe to run again?** Yes. Clearing `build` goes on where the last try ended, and does nothing when it is built.
-Each record is written once. Clearing `publish` repeats nothing: one run is one command. A new run writes another.
+**Is it safe to run again?** Yes. Clearing `build` goes on where the last try ended, and does nothing when the snapshot
+is finished. Each record is written once. Clearing `publish` repeats nothing: one run is one command. A new run writes
+another snapshot.
 
 **When it fails.**
 - `build` is red at once: the order was refused, and the log says why in one sentence. Nothing was touched. Correct
@@ -83,7 +84,7 @@ PARAMS = {
         type=["integer", "null"],
         minimum=1,
         title="Finished generation",
-        description="The number of a snapshot that was built before and is to be published now; builds nothing.",
+        description="The number of a snapshot that was written before and is to be published now; writes no other.",
     ),
 }
 

@@ -30,7 +30,7 @@ Replaced = Annotated[int, Argument(parser=parse_count, metavar="N", help="Its nu
 First = Annotated[str | None, Option("--from", help="earliest (default), an ISO timestamp, or offsets as JSON.")]
 Last = Annotated[str | None, Option("--to", help="latest (default: now), an ISO timestamp, or offsets as JSON.")]
 Publish = Annotated[bool, Option("--publish", help="Make the finished snapshot the active generation.")]
-Snapshot = Annotated[int | None, number("Publish this finished snapshot; build nothing.")]
+Snapshot = Annotated[int | None, number("Publish this finished snapshot; write no other.")]
 # Every other outcome is a success.
 EXIT_CODES = {"REJECTED": 2, "FAILED": 3, "SUPERSEDED": 4}
 
@@ -106,7 +106,7 @@ def backfill(
     wait: Wait = False,
     as_json: Json = False,
 ) -> int:
-    """Build the join of a range of history; publish it if wanted."""
+    """Write the join of a range of history; publish it if wanted."""
     from switchyard.local.swap_client import follow_backfill, send_backfill
     from switchyard.swap.backfills import backfill_id, publish_id
 
