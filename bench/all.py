@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that all runs; writes no page")
     parser.add_argument(
-        "--page", action="store_true", help="write the page anew from bench/results.json, measure nothing"
+        "--page", action="store_true", help="write the page again from bench/results.json, measure nothing"
     )
     options = parser.parse_args()
     if options.page:

@@ -127,7 +127,7 @@ class GrowingLoad(Load):
         return self.batch_seconds_since(last, self.shape.burst)
 
     def _send_new_people(self, events: int) -> None:
-        """Each with all their events: who was there before keeps what they have."""
+        """Send all events of new people; the people from before keep what they have."""
         people = range(self.people, self.people + max(1, events // self.shape.events_of_a_person))
         self.filler.send(people, USER_SHARE[self.join_type], events)
         self.people = people.stop

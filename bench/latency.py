@@ -155,7 +155,7 @@ def find_latencies(topic: str, events: Events, seen: Sequence[Visible]) -> Laten
 
 
 def produce(bootstrap: str, users: str, accounts: str, rate: int, people: int, stop: Event) -> None:
-    """A process of its own, so that it takes nothing from the threads of what is measured."""
+    """A separate process, so that it takes nothing from the threads of what is measured."""
     filler, began = Filler(bootstrap, users, accounts), time.monotonic()
     while not stop.wait(0.01):
         due = int((time.monotonic() - began) * rate) - filler.sent

@@ -8,7 +8,7 @@ just before it merges again. All files are written by the writer that the sink u
 delta-rs and are as old as they get. Rows are only added; a join that revises rows removes some of these files itself.
 
 Then the tables are compacted by the code of the DAG's tasks, `joined` on Spark and `progress` without it, and the same
-reads are made again. Each read is made anew, as a command or an API that has just started makes it.
+reads are made again. Nothing is kept from one read to the next: each is like that of a command that has just started.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def longest_wait(dag: str) -> timedelta:
 
 
 def plan_day(commits: int, wait: timedelta, compact_after: timedelta, end: datetime) -> Day:
-    """Just before the next run, and just before the driver merges: FAN_IN less one commits have files of their own."""
+    """Just before the next run, and just before the driver merges: FAN_IN less one commits have separate files."""
     late = min(commits, int((wait + compact_after).total_seconds()))
     return Day(end, commits, late - (late + 1) % FAN_IN)
 
@@ -174,7 +174,7 @@ ROWS_OF_A_FULL_FILE = {"joined": ROWS_IN_A_FULL_FILE, "progress": small_tables.R
 
 
 def write_files(root: str, table: str, day: Day, first: int, commits: int, in_each: int) -> list[dict[str, Any]]:
-    """Files of so many commits each, as entries of a log; in a process of its own."""
+    """Files of so many commits each, as entries of a log; in a separate process."""
     folder, done = Folder.at(Layout(root).table(table)), []
     for number in range(first, first + commits, in_each):
         rows = ROWS[table](day, number, min(in_each, first + commits - number))

@@ -22,7 +22,7 @@ def draw_secrets(postgres_password: str) -> dict[str, str]:
         "airflow_jwt_secret": secrets.token_hex(32),
         "airflow_api_secret": secrets.token_hex(16),
         "grafana_password": secrets.token_urlsafe(16),
-        # The login of an object store, in the form of AWS's own file; empty as long as none is used.
+        # The login of an object store, in the form of the AWS credentials file; empty as long as none is used.
         "aws_credentials": "",
     }
 

@@ -155,7 +155,7 @@ def _ensure_venv(log: Path) -> str | Path:
 
 
 def _remove_venv_of_other_python() -> None:
-    """A .venv that was left half-made, or was made with another Python, is made anew."""
+    """Remove a .venv that was left half-made or was made with another Python, so that it is made again."""
     if not VENV.exists():
         return
     config = VENV / "pyvenv.cfg"

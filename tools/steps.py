@@ -30,7 +30,7 @@ _OWN_SENTENCE = "switchyard: "
 def run_step(
     label: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
 ) -> None:
-    """The output goes to the log: it is for whoever looks into a failure."""
+    """Write the output of the step to the log, for those who look into a failure."""
     print(f"set-up: {label} … ", end="", flush=True)
     started = time.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
