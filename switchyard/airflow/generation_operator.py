@@ -57,7 +57,8 @@ class GenerationSubmitOperator(SparkSubmitOperator):
         except (AirflowFailException, AirflowSkipException):
             self._show_early_driver(settings, context)
             raise
-        self.log.info("Starting the driver: %s", generation_tasks.describe(request))
+        place = request.generation, request.target, request.start, request.swapId
+        self.log.info("Starting the driver: generation %s, %s, from %s (swap %s)", *place)
         submit = self.read_submit(settings)
         if submit.place.is_here:
             failure = self._run_here(settings, submit, kafka, request)

@@ -75,10 +75,6 @@ def _end_unless_applied(outcome: Entry | None) -> None:
     raise AirflowSkipException(text)
 
 
-def describe(request: Request) -> str:
-    return f"generation {request.generation}, {request.target}, from {request.start} (swap {request.swapId})"
-
-
 def judge_end(settings: Settings, request: Request, exit_code: int | None) -> None:
     """Decide what the end of a driver means for its task. Return if the driver has retired or is to be restarted."""
     from switchyard.swap.log_messages import open_history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
@@ -42,8 +43,6 @@ class HealthOperator(CommandOperator):
         return {"healed": healing.done} if healing.done else {}, healing.run
 
     def _report(self, settings: Settings, verdicts: list[Verdict], context: Context) -> None:
-        from datetime import UTC, datetime
-
         from switchyard.airflow.notify import IncidentNotifier
         from switchyard.health.incident_table import keep_incidents, read_incidents
         from switchyard.health.incidents import find_news

@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, BaseNotifier, Context
@@ -28,7 +30,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class IncidentNotifier(BaseNotifier):
-    """One message for all incidents that have begun or ended since the last report."""
+    """Send one message for all incidents that have begun or ended since the last report."""
 
     def __init__(self, incidents: Sequence[Incident]) -> None:
         super().__init__()
@@ -52,16 +54,7 @@ class IncidentNotifier(BaseNotifier):
     def document(self) -> dict[str, Any]:
         return {
             "text": self.text,
-            "incidents": [
-                {
-                    "at": incident.at.isoformat(),
-                    "check": incident.check,
-                    "stage": str(incident.stage),
-                    "level": str(incident.level),
-                    "detail": incident.detail,
-                }
-                for incident in self.incidents
-            ],
+            "incidents": [asdict(incident) | {"at": incident.at.isoformat()} for incident in self.incidents],
         }
 
     def _send_mail(self, connection: Connection, context: Context) -> None:
@@ -72,7 +65,7 @@ class IncidentNotifier(BaseNotifier):
             to=extra["to"],
             from_email=extra.get("from_email"),
             subject=self.incidents[0].sentence[:150],
-            html_content="<pre>" + self.text.replace("&", "&amp;").replace("<", "&lt;") + "</pre>",
+            html_content=f"<pre>{html.escape(self.text, quote=False)}</pre>",
             smtp_conn_id=ALERT_CONNECTION,
         )(context)
 

@@ -78,15 +78,16 @@ def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
 
 
 def find_unowned(settings: Settings) -> Run | None:
-    """Return the run of a driver that no task follows: the task that gave the order may have died before it."""
+    """Return the run of a driver that no task follows, if the task that gave the order died before it started one."""
     from switchyard.drivers.spare_claim import list_unowned
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import run_of
 
-    orders = list_unowned(settings.workspace)
-    ledger = open_history(settings.layout).ledger() if orders else None
-    requests = [ledger.find(order.swapId) for order in orders] if ledger else []
-    return next((run_of(ledger, request) for request in requests if ledger and request), None)
+    if not (orders := list_unowned(settings.workspace)):
+        return None
+    ledger = open_history(settings.layout).ledger()
+    requests = filter(None, (ledger.find(order.swapId) for order in orders))
+    return next((run_of(ledger, request) for request in requests), None)
 
 
 def adopt(settings: Settings, swap_id: str) -> DetachedProcess | None:

@@ -82,34 +82,35 @@ class SpareOperator(BaseOperator):
     def _run(self, settings: Settings, submit: SparkSubmit, hand_off: HandOff, properties: Path, token_url: str) -> str:
         output = DriverLog(self.log)
         with hand_off.owned():
-            self._hand_off, self._process = hand_off, start(submit, hand_off, properties)
+            process = start(submit, hand_off, properties)
+            self._hand_off, self._process = hand_off, process
             # One batch of the rehearsal may take longer than `hung_seconds`. Later a spare that hangs is found by the
             # health DAG.
             patience = settings.ready_deadline_seconds + settings.hung_seconds
             pulse = Pulse(hand_off.pulse, patience, patience)
             with watching(pulse, self._end_hung):
-                self._follow(submit, output, token_url)
+                self._follow(submit, hand_off, process, output, token_url)
         order = hand_off.read_order()
         if order is not None:
             # The next run starts the next spare, which would take processors from this swap.
             self._wait_until_quiet(settings)
             return f"generation {order.generation} has taken the spare driver"
-        was_ended, code = self._was_ended or hand_off.is_claimed, self._process.returncode
+        was_ended, code = self._was_ended or hand_off.is_claimed, process.returncode
         hand_off.remove()
         if was_ended or code == STOPPED_EXIT_CODE:
             self.log.info("The spare driver was ended (code %s) and is replaced.", code)
             self._try_again(SOON)
         raise AirflowException(f"The spare driver ended by itself, with code {code}.{output.describe_end()}")
 
-    def _follow(self, submit: SparkSubmit, output: DriverLog, token_url: str) -> None:
+    def _follow(
+        self, submit: SparkSubmit, hand_off: HandOff, process: DetachedProcess, output: DriverLog, token_url: str
+    ) -> None:
         """Log the output of the spare and check its fingerprint, until it is taken or has ended."""
-        if self._hand_off is None or self._process is None:
-            return
-        fingerprint, next_check = self._hand_off.read_fingerprint(), Deadline(FINGERPRINT_SECONDS)
+        fingerprint, next_check = hand_off.read_fingerprint(), Deadline(FINGERPRINT_SECONDS)
         while True:
-            has_ended = self._process.poll() is not None
-            output.show_new_lines(self._process)
-            if has_ended or self._hand_off.read_order() is not None:
+            has_ended = process.poll() is not None
+            output.show_new_lines(process)
+            if has_ended or hand_off.read_order() is not None:
                 return
             if next_check.restart_if_passed(FINGERPRINT_SECONDS) and submit.fingerprint(token_url) != fingerprint:
                 self.log.info("Code, jars or settings have changed since it was started.")

@@ -57,7 +57,7 @@ class DriverLog:
 
 
 class LocalDriver(ABC):
-    """A driver on this machine, in a separate session: Airflow kills the task's process group, maybe amid a batch."""
+    """A driver here, in a separate session: Airflow kills a task's process group, even in the middle of a batch."""
 
     def __init__(self, pid_file: Path, log: Logger) -> None:
         self._pid_file = pid_file
@@ -160,11 +160,9 @@ class SpareDriver(LocalDriver):
 
 
 class ClusterDriver:
-    """A driver that a cluster starts on another machine.
+    """A driver that a cluster starts on another machine."""
 
-    The provider's operator keeps the id of the driver, so that the next try of the task follows the one that runs.
-    """
-
+    # `execute` keeps the id of the driver, so that the next try of the task follows the one that runs.
     def __init__(self, execute: Callable[[], None], kill: Callable[[], None]) -> None:
         self._execute = execute
         self._kill = kill

@@ -16,7 +16,7 @@ PULSE_POLL_SECONDS = 2.0
 
 
 class Pulse:
-    """Tells whether the process that has its pid in a file, and touches the file now and then, is alive."""
+    """The sign of life of a process that writes its pid into a file and touches that file now and then."""
 
     def __init__(self, path: Path, starting_seconds: float, hung_seconds: float, pid: int | None = None) -> None:
         self._path = path

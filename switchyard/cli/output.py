@@ -93,7 +93,7 @@ def print_rows(rows: list[Row], header: bool = True) -> None:
 
 
 def _print_on_terminal(names: list[str], cells: list[list[str]], header: bool) -> None:
-    """The same columns; rich knows how wide the characters of other scripts are."""
+    """Print the same columns with rich, which knows how wide the characters of other scripts are."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -93,22 +93,19 @@ def tail(
 ) -> None:
     """Show the newest rows of a stable name."""
     if not (filters or quick or sort):
-        _show_newest(name, limit, follow, as_json)
-    elif follow:
+        return _show_newest(name, limit, follow, as_json)
+    if follow:
         raise InputError("--follow shows new rows as they come: use it without --filter, --quick and --sort")
-    else:
-        rows = _read_page(name, {"filters": filters or [], "quick": quick, "sort": sort, "limit": limit})
-        (print_json if as_json else print_rows)(rows)
-
-
-def _read_page(name: str, asked: Row) -> list[Row]:
-    """Read what the page shows for the same filters and sort, in its order."""
+    # The other way needs none of these.
     from switchyard.tables.live import LiveTables
     from switchyard.tables.queries import parse_query
     from switchyard.tables.reader import Reader
     from switchyard.tables.stable_names import resolve_name
 
-    return Reader(LiveTables(read_settings().layout)).page(name, parse_query(resolve_name(name), **asked)).rows
+    # What the page shows for the same filters and sort, in its order.
+    query = parse_query(resolve_name(name), filters=filters or [], quick=quick, sort=sort, limit=limit)
+    rows = Reader(LiveTables(read_settings().layout)).page(name, query).rows
+    (print_json if as_json else print_rows)(rows)
 
 
 def _show_newest(

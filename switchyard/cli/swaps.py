@@ -72,7 +72,7 @@ def plan(
 
 
 def _name_fields(*values: str | float | None) -> Row:
-    """The fields of a control message; what is left out stays as it is."""
+    """Return the fields of a control message; what is left out stays as it is."""
     names = ("usersTopic", "accountsTopic", "joinType", "start", "deadlineSeconds")
     return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 

@@ -1,5 +1,5 @@
 """One machine: the embedded broker, Airflow, `up` and `down`, `doctor`. Of drivers only the class archive's runs here.
 
-It may import what stands below it; production does without it, but for the clients of the command line. Start with
-`up.py`, then `supervisor.py`.
+It may import what stands below it. Of it, production runs `swap_client.py` and `kafka_settings.py`, for the command
+line and the page. Start with `up.py`, then `supervisor.py`.
 """

@@ -25,7 +25,6 @@ from switchyard.settings import Settings
 USER = "admin"
 PREPARE_SECONDS = 120.0
 AUTH_MANAGER = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
-
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 # The log servers are left out: the API server reads the log files of this machine itself.
@@ -123,7 +122,7 @@ def names_database(environment: Mapping[str, str]) -> bool:
 
 
 def ensure_password(workspace: Workspace) -> Path:
-    """Write the password before Airflow starts: one that Airflow makes is printed into its log."""
+    # One that Airflow makes itself is printed into its log.
     path = password_file(workspace)
     _write_once(path, lambda file: json.dump({USER: secrets.token_urlsafe(12)}, file))
     return path
@@ -132,11 +131,10 @@ def ensure_password(workspace: Workspace) -> Path:
 def ensure_keys(workspace: Workspace) -> Path:
     """Write the keys that all Airflow processes share into airflow.cfg: every child could read an environment."""
     path = workspace.airflow / "airflow.cfg"
-    fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     keys = configparser.ConfigParser(interpolation=None)
     keys.read_dict(
         {
-            "core": {"fernet_key": fernet},
+            "core": {"fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()},
             "api": {"secret_key": secrets.token_hex(16)},
             "api_auth": {"jwt_secret": secrets.token_hex(32)},
         }

@@ -31,7 +31,7 @@ class ApiError(SwitchyardError):
 
     @property
     def is_passing(self) -> bool:
-        """Tells whether to ask again: the server did not answer, or reported that it failed itself (5xx)."""
+        # The server did not answer, or reported that it failed itself: it may answer a second time.
         return self.status == NO_ANSWER or self.status >= 500
 
 
@@ -54,7 +54,7 @@ class AirflowApi:
         return dict(self._send("GET", "/api/v2/monitor/health", None, {}, HEALTH_SECONDS))
 
     def healthy_parts(self) -> set[str]:
-        """Names of the parts that report healthy; empty while the server does not answer."""
+        """Return the names of the parts that report healthy; none while the server does not answer."""
         try:
             health = self.read_health()
         except (SwitchyardError, ValueError):

@@ -26,7 +26,7 @@ def render(port: int, controller_port: int, data: Path) -> str:
 
 
 def build(port: int, controller_port: int, data: Path) -> dict[str, str]:
-    """Broker and controller in one process. One node keeps one copy of everything."""
+    """Return the properties of a broker and controller in one process; one node keeps one copy of everything."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",

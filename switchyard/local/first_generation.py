@@ -43,6 +43,7 @@ class FirstGeneration:
         self._layout = settings.layout
         self._api = api
         self._started_at = started_at
+        self._round_id = f"up-{started_at:%Y%m%dT%H%M%S}"
         self._started_runs: set[str] = set()
         self._has_asked = False
 
@@ -57,18 +58,13 @@ class FirstGeneration:
         run = run_of_life(ledger, status.generation)
         return self._start_if_needed(run) if run else None
 
-    @property
-    def _round_id(self) -> str:
-        return f"up-{self._started_at:%Y%m%dT%H%M%S}"
-
     def _ask_for_round(self) -> str:
         """Trigger the control DAG: at the first start it asks for a generation, later it reads waiting messages."""
         self._has_asked = True
-        run_id = self._round_id
         for dag_id in (DAG_ID, CONTROL_DAG_ID):
             self._api.set_paused(dag_id, False)
-        self._api.trigger(CONTROL_DAG_ID, run_id, {})
-        return f"run {run_id} of {CONTROL_DAG_ID} was triggered."
+        self._api.trigger(CONTROL_DAG_ID, self._round_id, {})
+        return f"run {self._round_id} of {CONTROL_DAG_ID} was triggered."
 
     def _check_refusal(self, ledger: Ledger) -> None:
         """Raise the reason of the last refusal when the control DAG has ended without asking for a generation."""

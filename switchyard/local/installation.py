@@ -40,20 +40,24 @@ class Installation:
 
     def start(self, report: Report) -> None:
         """Start everything. Airflow takes longest, so it waits only for its database; the broker starts meanwhile."""
+        from switchyard.kafka.topics import ensure_topics
+
+        settings = self._settings
         for started in self._server_components:
             started.start()
         self._report_when_ready(Database, report)
-        airflow.prepare_database(self._settings, self._log("initialise"))
+        airflow.prepare_database(settings, self._log("initialise"))
         for component in self.airflow:
             component.start()
         if self._report_when_ready(Broker, report):
-            self._make_topics()
+            names = [settings.users_topic, settings.accounts_topic, settings.control_topic]
+            ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
         for component in self.demo:
             component.start()
 
     def stop(self) -> None:
-        """The scheduler ends first, so no task starts while drivers end; the API server takes their results."""
         by_name = {component.name: component for component in self.airflow}
+        # It ends first, so that no task starts while drivers end; the API server takes their results.
         scheduler = by_name.pop("scheduler")
         scheduler.ask_to_stop()
         running_drivers.stop_drivers(self._settings.workspace, BATCH_SECONDS)
@@ -76,13 +80,6 @@ class Installation:
                 return True
         return False
 
-    def _make_topics(self) -> None:
-        from switchyard.kafka.topics import ensure_topics
-
-        settings = self._settings
-        names = [settings.users_topic, settings.accounts_topic, settings.control_topic]
-        ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
-
     def _component(self, name: str, *module: str) -> Component:
         return Component(name, [sys.executable, "-m", *module], self._env, self._home, self._log(name))
 
@@ -91,7 +88,7 @@ class Installation:
 
 
 def embedded_servers(settings: Settings) -> list[Server]:
-    """Airflow's database and the broker, unless the environment names external ones; in the order of their start."""
+    """Return Airflow's database and the broker, without external ones, in the order of their start."""
     workspace = settings.workspace
     database = [] if airflow.names_database(os.environ) else [Database(workspace.database)]
     broker = [Broker(workspace.broker, settings.kafka_port)] if settings.kafka_bootstrap is None else []

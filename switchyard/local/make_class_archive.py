@@ -89,14 +89,8 @@ def _wait_until_active(settings: Settings, process: subprocess.Popen[bytes]) -> 
     raise SwitchyardError(f"the driver was not active within {MOST_SECONDS:g} s.")
 
 
-def main() -> int:
+if __name__ == "__main__":
     try:
         ensure_archive()
     except (SwitchyardError, OSError) as error:
-        print(f"switchyard: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(f"switchyard: {error}")

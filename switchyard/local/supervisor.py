@@ -14,13 +14,11 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import IO
 
 from switchyard.deadline import Deadline
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import ComponentState, State, lock_file, read_state, write_state
 from switchyard.errors import SwitchyardError
-from switchyard.layout import Workspace
 from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
 from switchyard.local.first_generation import CONTROL_DAG_ID, DAG_ID, FirstGeneration
@@ -126,17 +124,6 @@ class Supervisor:
         write_state(self._settings.workspace, self._state)
 
 
-def take_lock(workspace: Workspace) -> IO[str] | None:
-    """Lock the installation for the life of this process; the system releases a lock whose process was killed."""
-    handle = lock_file(workspace).open("w")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        return None
-    return handle
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--home", required=True, help="names the installation of this process")
@@ -144,11 +131,13 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     settings = load_settings()
-    lock = take_lock(settings.workspace)
-    if lock is None:
-        log.error("another supervisor runs on %s", settings.workspace.home)
-        return 1
-    with lock:
+    with lock_file(settings.workspace).open("w") as lock:
+        try:
+            # Held for the life of this process. The system releases the lock of a process that was killed.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            log.error("another supervisor runs on %s", settings.workspace.home)
+            return 1
         end_leftovers(settings, read_state(settings.workspace))
         return Supervisor(settings, demo=not arguments.no_demo).run()
 

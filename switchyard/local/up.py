@@ -172,20 +172,16 @@ def down(settings: Settings, print_line: PrintLine) -> None:
 def retire_all_kept(settings: Settings, print_line: PrintLine) -> None:
     """Retire the kept generations; if the tables cannot be reached, say what to do, as all else has stopped."""
     try:
-        ended = retire_kept(settings.layout, open_history(settings.layout))
+        for generation in retire_kept(settings.layout, open_history(settings.layout)):
+            print_line(f"generation {generation} was kept and has retired")
     except (SwitchyardError, OSError, DeltaError) as error:
         print_line(f"generations that were kept could not be retired: {error}; end each with `switchyard retire N`")
-        return
-    for generation in ended:
-        print_line(f"generation {generation} was kept and has retired")
 
 
 def _has_remains(settings: Settings, last: State | None) -> bool:
     # A supervisor that was killed may have left its processes.
-    if running_drivers.find_drivers(settings.workspace):
-        return True
     pids = [part.pid for part in last.components.values() if part.pid] if last else []
-    return bool(processes.find_members(pids))
+    return bool(running_drivers.find_drivers(settings.workspace) or processes.find_members(pids))
 
 
 @contextmanager

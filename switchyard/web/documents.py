@@ -136,7 +136,7 @@ def dump(document: Any, ensure_ascii: bool = False) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Moments as ISO text; integers that a browser cannot hold as text."""
+    """Turn moments into ISO text, and integers that a browser cannot hold into text."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
