@@ -1,4 +1,4 @@
-"""Runs the measurements one after the other, and writes bench/results.json and the generated parts of the page.
+"""Run the measurements one after the other, and write bench/results.json and the generated parts of the page.
 
 A target that is missed is said and changes nothing; a measurement that does not get to its end makes the exit code 1,
 and leaves what was known of it before. `--only` runs some, `--quick` all at a small size into no page, `--page` none.
@@ -71,7 +71,7 @@ def choose_all(is_quick: bool) -> list[str]:
 
 
 def plan(names: Collection[str]) -> dict[Bench, list[str]]:
-    """The measurements to start, each with what it makes in passing."""
+    """Return the measurements to start, each with what it makes in passing."""
     chosen = [bench for bench in BENCHES if bench.name in names]
     return {
         bench: [other.name for other in chosen if other.within == bench.name]
@@ -81,7 +81,7 @@ def plan(names: Collection[str]) -> dict[Bench, list[str]]:
 
 
 def run(bench: Bench, passing: Sequence[str], is_quick: bool, minutes_left: float) -> dict[str, Any]:
-    """What was kept, by measurement; nothing of one that did not get to its end."""
+    """Return what was kept, by measurement; nothing of one that did not get to its end."""
     names, began, busy = [bench.name, *passing], time.monotonic(), read_processor_time()
     for name in names:
         _kept(name).unlink(missing_ok=True)
@@ -119,7 +119,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def find_commit() -> str:
-    """What was measured; empty where there is no git."""
+    """Return what was measured; empty where there is no git."""
     asked = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -130,7 +130,7 @@ def find_commit() -> str:
 def renew(
     before: dict[str, Any], found: dict[str, Any], machine: dict[str, Any], run: dict[str, str]
 ) -> dict[str, Any]:
-    """The document with what was found in the place of what was known, in the order of BENCHES.
+    """Return the document with what was found in the place of what was known, in the order of BENCHES.
 
     Each says in which run it was found: the others may be of an earlier one.
     """

@@ -40,7 +40,7 @@ WARM_UP = 3
 
 
 def time_batches(rows: DataFrame, checkpoint: str, handle: Callable[[DataFrame, int], None]) -> list[float]:
-    """Seconds of each micro-batch inside foreachBatch, the first ones left out."""
+    """Return the seconds of each micro-batch inside foreachBatch, the first ones left out."""
     seconds: list[float] = []
 
     def timed(batch: DataFrame, batch_id: int) -> None:

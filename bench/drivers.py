@@ -37,7 +37,7 @@ class Driver:
     log: Path
 
     def wait_for(self, look: Callable[[], Seen | None], what: str, seconds: float, every: float = 0.2) -> Seen:
-        """What a look gives once it gives something; ends the measurement when the driver has ended first."""
+        """Return what a look gives once it gives something; ends the measurement when the driver has ended first."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if seen := look():
@@ -81,7 +81,7 @@ def running_job(
 def running_generation(
     settings: Settings, kafka: Mapping[str, str], users: str, accounts: str, join_type: str
 ) -> Iterator[Driver]:
-    """The first generation of a root, from the earliest records: the driver that Airflow would start."""
+    """Return the first generation of a root, from the earliest records: the driver that Airflow would start."""
     home = Path(settings.root)
     properties = home / "kafka.properties"
     home.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def running_generation(
 def running_append(
     settings: Settings, kafka: Mapping[str, str], users: str, accounts: str, conf: Mapping[str, str]
 ) -> Iterator[Driver]:
-    """The baseline without a join, submitted like a generation and with the jars of Spark's Delta writer."""
+    """Return the baseline without a join, submitted like a generation and with the jars of Spark's Delta writer."""
     home = Path(settings.root)
     properties = home / "kafka.properties"
     home.mkdir(parents=True, exist_ok=True)

@@ -118,7 +118,7 @@ class GrowingLoad(Load):
         self.wait_until_read()
 
     def burst(self) -> list[float]:
-        """The time of its batch; none when the trigger has cut it in two."""
+        """Return the time of its batch; none when the trigger has cut it in two."""
         time.sleep(REST_SECONDS)
         last = self.last_batch()
         self.filler.send(range(self.people), 0.5, self.shape.burst)
@@ -146,7 +146,7 @@ class GrowingLoad(Load):
 
 
 def measure(grown: GrowingLoad, small: GrowingLoad) -> tuple[Side, Side]:
-    """Bursts in turns, until both have enough that are one batch each."""
+    """Send bursts in turns, until both have enough that are one batch each."""
     loads = grown, small
     before = [(load.filler.sent, load.joined_rows()) for load in loads]
     times: list[list[float]] = [[], []]
@@ -185,7 +185,7 @@ def loaded_driver(
 
 
 def grow(small: GrowingLoad, grown: GrowingLoad, base: int, sizes: Sequence[int]) -> list[Sample]:
-    """The small one stays as it is but for the bursts, the other one grows from size to size."""
+    """Grow one load from size to size; the small one stays as it is but for the bursts."""
     grown.send_history(min(sizes))
     small.grow_to(base)
     small.warm_up(FIRST_WARM_UP)

@@ -57,7 +57,7 @@ class History:
     spark: SparkSession
 
     def measure(self, name: str, way: Way, join_type: str | None = None, is_warm: bool = False) -> float:
-        """Seconds that a way takes. What it has joined, if anything, must be the batch join of all events."""
+        """Return the seconds that a way takes. What it joins, if anything, must be the batch join of all events."""
         if not is_warm:
             way(self._reading(f"warm-{name}", WARM_UP_TOPICS))
         reading = self._reading(name, TOPICS)
@@ -105,7 +105,7 @@ def append(reading: Reading) -> None:
 
 
 def stream(reading: Reading, join_type: str) -> None:
-    """A generation from `earliest` to the end of the topics, in its usual micro-batches."""
+    """Run a generation from `earliest` to the end of the topics, in its usual micro-batches."""
     settings = reading.settings
     with TopicReader(reading.kafka) as reader:
         target = Target(reading.users, reading.accounts, join_type)
@@ -118,7 +118,7 @@ def stream(reading: Reading, join_type: str) -> None:
 
 
 def backfill(reading: Reading) -> None:
-    """A left join as one batch, with its data gate: from the order to the finished snapshot."""
+    """Make a left join as one batch, with its data gate: from the order to the finished snapshot."""
     fields = {"users_topic": reading.users, "accounts_topic": reading.accounts, "join_type": "left"}
     with TopicReader(reading.kafka) as reader:
         BackfillHandler(reading.settings, reader).order(fields, backfill_id("bench"), "bench")

@@ -119,7 +119,7 @@ class Half:
 
 
 def split_by_load(latencies: Latencies, windows: Sequence[Window]) -> tuple[Half, Half]:
-    """The quieter half of the windows and the busier one."""
+    """Return the quieter half of the windows and the busier one."""
     ordered = sorted(windows, key=lambda window: window.stolen)
     middle = len(ordered) // 2
     return _describe_half(latencies, ordered[:middle]), _describe_half(latencies, ordered[middle:])
@@ -142,7 +142,7 @@ class Visible:
 
 
 def find_latencies(topic: str, events: Events, seen: Sequence[Visible]) -> Latencies:
-    """Seconds from each event to the first moment at which it can be read; infinite when there is none."""
+    """Return the seconds from each event to the first moment at which it can be read; infinite when there is none."""
     ordered = sorted(seen, key=lambda visible: visible.at)
     moments = np.array([visible.at for visible in ordered] + [np.inf])
     latencies = np.full(len(events.produced), np.inf)
@@ -155,7 +155,7 @@ def find_latencies(topic: str, events: Events, seen: Sequence[Visible]) -> Laten
 
 
 def produce(bootstrap: str, users: str, accounts: str, rate: int, people: int, stop: Event) -> None:
-    """A separate process, so that it takes nothing from the threads of what is measured."""
+    """Produce in a separate process, which takes nothing from the threads of what is measured."""
     filler, began = Filler(bootstrap, users, accounts), time.monotonic()
     while not stop.wait(0.01):
         due = int((time.monotonic() - began) * rate) - filler.sent
@@ -177,7 +177,7 @@ def flowing(bootstrap: str, users: str, accounts: str, rate: int, people: int) -
 
 
 def commit_times(folder: Folder, first: int = 0) -> Iterator[tuple[int, float]]:
-    """Versions of a local table with the time at which each was there."""
+    """Return versions of a local table with the time at which each was there."""
     version = first
     while has_commit(folder, version):
         yield version, Path(folder.full(f"_delta_log/{version:020}.json")).stat().st_mtime
@@ -235,7 +235,7 @@ def measure_join(
 
 
 def _is_later_in_a_pair(layout: Layout, side: str, events: pa.Table) -> Numbers:
-    """Whether an event has completed a pair; of two with the same timestamp the account counts as the later."""
+    """Return whether an event has completed a pair; of two with the same timestamp the account counts as the later."""
     pairs = store.read_arrow(layout, "joined", generation=GENERATION)
     users, accounts = (pairs[f"{name}Ts"].cast(pa.int64()).to_numpy() for name in ("user", "account"))
     is_later = users > accounts if side == "users" else accounts >= users
@@ -299,7 +299,7 @@ class Measured:
 
 
 def measure(kafka: dict[str, str], subject: Append | Join, seconds: float, pace: Pace) -> Measured:
-    """Sends events, lets the subject warm up, and takes the events of the time that follows."""
+    """Send events, let the subject warm up, and take the events of the time that follows."""
     bootstrap, topics = kafka["bootstrap.servers"], subject.topics
     people = max(1, int(pace.rate * seconds) // EVENTS_OF_A_PERSON)
     with subject.running(kafka) as driver:
@@ -319,7 +319,7 @@ def measure(kafka: dict[str, str], subject: Append | Join, seconds: float, pace:
 
 
 def watch(seconds: float) -> Iterator[Window]:
-    """Lets the time pass in windows, at least two, and sees what others took in each."""
+    """Let the time pass in windows, at least two, and see what others took in each."""
     count, since = max(2, round(seconds / WINDOW_SECONDS)), time.time()
     for _ in range(count):
         busy = read_processor_time()
@@ -336,7 +336,7 @@ class Pace:
 
 
 def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: float, pace: Pace) -> Result:
-    """The append is measured in the middle of the joins, so that a machine that gets slower hurts both."""
+    """Measure the append in the middle of the joins, so that a machine that gets slower hurts both."""
     subjects, slow_pace = [Join(folder, name) for name in joins], replace(pace, warm_up=2 * pace.warm_up)
     half = len(subjects) // 2
     found = [measure(kafka, subject, seconds, pace) for subject in subjects[:half]]
@@ -359,7 +359,7 @@ def compare(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: 
 
 
 def measure_plain(folder: Path, kafka: dict[str, str], seconds: float, rate: int) -> None:
-    """Tells the latency of the append with the JVM that a user gives it, once it is steady."""
+    """Tell the latency of the append with the JVM that a user gives it, once it is steady."""
     measure(kafka, Append(folder, "plain", {JAVA_OPTIONS: ""}, PLAIN_HEAP), seconds, Pace(rate, STEADY_SECONDS))
 
 

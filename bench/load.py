@@ -40,7 +40,7 @@ class Load:
         return now
 
     def stored_mb(self) -> dict[str, float]:
-        """Megabytes of the live files of the big tables, and of the checkpoint with its state."""
+        """Return the megabytes of the live files of the big tables, and of the checkpoint with its state."""
         layout = self.settings.layout
         live = [pc.sum(pa.table(store.open_table(layout, name).get_add_actions())["size_bytes"]) for name in BIG_TABLES]
         kept = [path.stat().st_size for path in Path(layout.checkpoint(GENERATION)).rglob("*") if path.is_file()]
@@ -51,7 +51,7 @@ class Load:
         return progress.batchId if progress else -1
 
     def batch_seconds_since(self, last: int, events: int) -> list[float]:
-        """The time of each batch after the last one that has read exactly so many events."""
+        """Return the time of each batch after the last one that has read exactly so many events."""
         done = batches(self.settings.layout, GENERATION)
         return [row.batchMs / 1000 for row in done if row.batchId > last and row.inputRows == events]
 

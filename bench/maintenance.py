@@ -83,7 +83,7 @@ class Day:
     """What the last maintenance has not seen."""
 
     def at(self, number: int) -> datetime:
-        """The time of a commit, counted from 1; the last one is at the end."""
+        """Return the time of a commit, counted from 1; the last one is at the end."""
         return self.end - timedelta(seconds=self.commits - number)
 
     @property
@@ -95,12 +95,12 @@ class Day:
         return self.commits - self.small_commits
 
     def version_of(self, number: int) -> int:
-        """The version that a commit has made; maintenance and merges together made one more."""
+        """Return the version that a commit has made; maintenance and merges together made one more."""
         return number + (1 if 0 < self.merged_commits < number else 0)
 
 
 def longest_wait(dag: str) -> timedelta:
-    """The longest time between two runs, by the schedule in the text of a DAG."""
+    """Return the longest time between two runs, by the schedule in the text of a DAG."""
     found = SCHEDULE.search(dag)
     if found is None:
         raise SystemExit(
@@ -134,7 +134,7 @@ def plan_merges(commits: int, bytes_of: Callable[[int], int], most_bytes: int) -
 
 
 def joined_rows(day: Day, first: int, commits: int) -> pa.Table:
-    """The rows of some commits, counted from 1."""
+    """Return the rows of some commits, counted from 1."""
     every = timedelta(seconds=1) / ROWS_IN_A_COMMIT
     return draw_rows(
         (first - 1) * ROWS_IN_A_COMMIT, commits * ROWS_IN_A_COMMIT, day.at(0), every, longest_wait=timedelta(hours=1)
@@ -174,7 +174,7 @@ ROWS_OF_A_FULL_FILE = {"joined": ROWS_IN_A_FULL_FILE, "progress": small_tables.R
 
 
 def write_files(root: str, table: str, day: Day, first: int, commits: int, in_each: int) -> list[dict[str, Any]]:
-    """Files of so many commits each, as entries of a log; in a separate process."""
+    """Return the files of so many commits each, as entries of a log; in a separate process."""
     folder, done = Folder.at(Layout(root).table(table)), []
     for number in range(first, first + commits, in_each):
         rows = ROWS[table](day, number, min(in_each, first + commits - number))
@@ -247,7 +247,7 @@ def measure_files(folder: Path, table: str, day: Day) -> Callable[[int], int]:
 
 
 def split(first: int, count: int, size: int) -> list[tuple[int, int]]:
-    """Parts of so many numbers each: the first of each, and how many."""
+    """Return parts of so many numbers each: the first of each, and how many."""
     return [(start, min(size, first + count - start)) for start in range(first, first + count, size)]
 
 
@@ -293,7 +293,7 @@ def write_entry(
 
 
 def prepare(settings: Settings, day: Day) -> None:
-    """A root with one active generation, as far as readers and maintenance look at it."""
+    """Make a root with one active generation, as far as readers and maintenance look at it."""
     layout = settings.layout
     spec = make_spec(GENERATION, Target("users", "accounts", "inner"))
     keep_spec(layout, spec)
@@ -339,7 +339,7 @@ def time_reads(layout: Layout) -> dict[str, tuple[float, int]]:
 
 
 def maintain(settings: Settings) -> None:
-    """The steps that change what a reader meets; nothing is too young for them. Of `vacuum` that is its checkpoint."""
+    """Do the steps that change what a reader meets, whatever the age; of `vacuum` that is its checkpoint."""
     layout, keeping = settings.layout, replace(settings.keeping, compact_after=timedelta())
     began = time.monotonic()
     spark = start_spark(settings)
@@ -353,7 +353,7 @@ def maintain(settings: Settings) -> None:
 
 
 def tell_fresh_progress(layout: Layout) -> None:
-    """As the next batch would: readers see the compacted files from then on."""
+    """Write a progress row, as the next batch would: readers see the compacted files from then on."""
     last = newest_progress(layout, GENERATION)
     assert last is not None
     report_again(layout, last, datetime.now(UTC))

@@ -45,7 +45,7 @@ class Figure:
 
 
 def keep(name: str, figures: list[Figure], facts: dict[str, Any]) -> None:
-    """Prints the figures and writes them to bench/results."""
+    """Print the figures and write them to bench/results."""
     for figure in figures:
         print(figure.describe(), flush=True)
     for label, value in facts.items():
@@ -59,18 +59,18 @@ def keep(name: str, figures: list[Figure], facts: dict[str, Any]) -> None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return float(ordered[math.ceil(share * len(ordered)) - 1])
 
 
 def read_processor_time(stat: Path = Path("/proc/stat")) -> list[int]:
-    """What the processors did since the start of the machine, by kind; nothing where the system does not say it."""
+    """Return what the processors did since the machine started, by kind; nothing where the system does not say it."""
     return [int(part) for part in stat.read_text().split("\n")[0].split()[1:9]] if stat.exists() else []
 
 
 def stolen_share(before: Sequence[int], after: Sequence[int]) -> float | None:
-    """The share of processor time that other guests of the same host took meanwhile; the last kind of the eight."""
+    """Return the share of processor time, the last of eight kinds, that other guests of the host took meanwhile."""
     spent = [late - early for early, late in zip(before, after, strict=True)]
     return spent[-1] / sum(spent) if sum(spent) else None
 

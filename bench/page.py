@@ -58,7 +58,7 @@ def add_rows(layout: Layout, rows: pa.Table, generation: int = 1) -> None:
 
 
 def tell_progress(layout: Layout, generation: int = 1) -> float:
-    """Makes the newest versions the ones to read; returns when that was."""
+    """Make the newest versions the ones to read; returns when that was."""
     versions = [store.open_table(layout, name).version() for name in BIG_TABLES]
     report(layout, Progress(generation, 1, 1, datetime.now(UTC), 1, 1.0, 1, 0, *versions, 0, 0, None, None))
     return time.time()
@@ -126,7 +126,7 @@ class Watcher(threading.Thread):
                     self.heard.append((kind, time.time(), json.loads(text.removeprefix("data: "))))
 
     def when(self, kind: str, since: float, deadline: float = 20) -> float:
-        """Seconds from a moment to the first event of a kind after it."""
+        """Return the seconds from a moment to the first event of a kind after it."""
         until = time.time() + deadline
         while time.time() < until:
             for found, at, _ in list(self.heard):

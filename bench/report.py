@@ -22,7 +22,7 @@ def figures_of(bench: Document) -> list[Figure]:
 
 
 def show_number(value: float) -> str:
-    """Digits that count: 25,300, 2,048, 345, 12.3, 0.45."""
+    """Return the digits that count: 25,300, 2,048, 345, 12.3, 0.45."""
     if value >= 10_000:
         return f"{round(value, -2):,.0f}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -100,7 +100,7 @@ def image_name(bench: str) -> str:
 
 
 def make_part(name: str, bench: Document) -> str:
-    """The generated part of a bench's section: its plot, and what else was seen."""
+    """Return the generated part of a bench's section: its plot, and what else was seen."""
     facts = list_facts(bench["facts"])
     lines = [f"![{name}: ours above, the baseline in grey, the target dashed]({IMAGES}/{image_name(name)})"]
     took = f"Took {bench['seconds'] / 60:.1f} minutes" if bench["seconds"] else "Measured in passing"
@@ -136,7 +136,7 @@ def describe_machine(document: Document) -> str:
 
 
 def splice(page: str, name: str, text: str) -> str:
-    """Puts text between the markers of a name; all else stays."""
+    """Put text between the markers of a name; all else stays."""
     begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if len(pattern.findall(page)) != 1:
@@ -145,7 +145,7 @@ def splice(page: str, name: str, text: str) -> str:
 
 
 def fill_page(page: str, document: Document) -> str:
-    """The page with all figures that are known; before the first measurement it stays as it is."""
+    """Return the page with all figures that are known; before the first measurement it stays as it is."""
     if not document["benches"]:
         return page
     page = splice(page, "machine", describe_machine(document))

@@ -23,7 +23,7 @@ def draw_rows(
     every: timedelta = timedelta(milliseconds=1),
     longest_wait: timedelta = timedelta(seconds=10),
 ) -> pa.Table:
-    """Pairs in the order of their accounts, one `every` so long from a start; the user came up to so long before."""
+    """Return pairs in the order of their accounts, one `every` so long; the user came up to so long before."""
     random = np.random.default_rng(first)
     number = np.arange(first, first + count)
     earlier = np.maximum(0, number - random.integers(0, longest_wait // every, count))
@@ -49,7 +49,7 @@ def draw_rows(
 
 
 def set_active(layout: Layout, generation: int) -> float:
-    """Returns when that was."""
+    """Return when that was."""
     row = {
         "generation": generation,
         "usersTopic": "users",

@@ -178,8 +178,8 @@ def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int, to_
 def bare_job(
     settings: Settings, kafka: Path, generation: int, pair: tuple[str, str], start: str = "latest"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The job itself, without Switchyard around it: a plain spark-submit, with Spark's own heap and the JVM's own
-    options, without the class archive of set-up."""
+    """Run the job itself, without Switchyard around it: a plain spark-submit, with Spark's default heap and the JVM's
+    default options, without the class archive of set-up."""
     arguments = submit_arguments(generation, Target(*pair, "inner"), start, kafka)
     environment = {**os.environ, **submit_environment(os.environ, Path(sys.executable), find_java().path)}
     environment |= {"SWITCHYARD_ROOT": settings.root, "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port)}
@@ -202,7 +202,7 @@ def first_batch(settings: Settings, generation: int) -> bool:
 
 
 def measure_bare(stack: Settings, folder: Path, number: int, may_resubmit: Callable[[float], bool]) -> list[Bare]:
-    """Seconds from spark-submit to the first committed batch, and from stopping a job to the next one's first batch.
+    """Return the seconds from spark-submit to the first batch, and from stopping a job to the next one's first batch.
 
     The second is measured only if it may be, given the seconds of the first; its job is one more of the first kind.
     """
@@ -231,7 +231,7 @@ def prepare_bare(stack: Settings, folder: Path, name: str) -> tuple[Settings, Pa
 
 
 def measure_bare_crowd(stack: Settings, folder: Path, number: int) -> float:
-    """Seconds from spark-submit to the first committed batch, which has the whole history of the crowd."""
+    """Return the seconds from spark-submit to the first committed batch, which has the whole history of the crowd."""
     settings, kafka = prepare_bare(stack, folder, f"bare-crowd-{number}")
     began = time.monotonic()
     with bare_job(settings, kafka, 1, CROWD_PAIR, "earliest"):
@@ -246,7 +246,7 @@ def count_rows(layout: Layout, generation: int) -> int:
 
 
 def order_steps(wanted: Mapping[str, int]) -> Iterator[str]:
-    """Kinds of steps, each as often as wanted, round by round."""
+    """Return kinds of steps, each as often as wanted, round by round."""
     for number in range(max(wanted.values())):
         yield from (kind for kind, count in wanted.items() if number < count)
 
@@ -400,7 +400,7 @@ class Measurement:
 
 
 def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
-    """Events that never came into the new generation; what is on its way gets time to arrive."""
+    """Return events that never came into the new generation; what is on its way gets time to arrive."""
     until, deadline = datetime.now(UTC), time.monotonic() + 60
     while lost := traffic.find_lost(swap["generation"], swap["usersTopic"], until):
         if time.monotonic() > deadline:
@@ -410,7 +410,7 @@ def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
 
 
 def judge(result: dict[str, Any]) -> list[Figure]:
-    """The medians of what was measured, each against its bare job."""
+    """Return the medians of what was measured, each against its bare job."""
     plain, crowd = ("bare job, median seconds", AGAINST), (f"{BARE_CROWD}, median seconds", AGAINST_CROWD)
     wanted = {
         "swap, cold": (COLD, COLD_TARGET, *plain),

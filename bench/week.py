@@ -64,7 +64,7 @@ class DemoLoad(Load):
     producer: DemoProducer
 
     def grow_to(self, events: int) -> Stage:
-        """Sends what is missing; the driver reads it meanwhile."""
+        """Send what is missing; the driver reads it meanwhile."""
         while (left := events - self.producer.sent) > 0:
             self.producer.send(min(PIECE, left))
         self.producer.flush()
@@ -76,7 +76,7 @@ class DemoLoad(Load):
         return stage
 
     def send_second(self) -> list[float]:
-        """The time of the batch of one second of the demo; none when the trigger has cut it in two."""
+        """Return the time of the batch of one second of the demo; none when the trigger has cut it in two."""
         time.sleep(REST_SECONDS)
         last = self.last_batch()
         self.producer.send(SECOND_OF_EVENTS)
@@ -153,7 +153,7 @@ def loaded_driver(folder: Path, kafka: dict[str, str], name: str) -> Iterator[De
 
 
 def measure_batches(loads: tuple[DemoLoad, DemoLoad]) -> list[float]:
-    """The median time of a second's batch of each, in turns."""
+    """Return the median time of a second's batch of each, in turns."""
     times: tuple[list[float], list[float]] = [], []
     for turn in range(WARM_UP + MEASURED):
         for load, mine in zip(loads, times, strict=True):
@@ -172,7 +172,7 @@ def measure(grown: DemoLoad, small: DemoLoad, events: int) -> Week:
 
 
 def kafka_mb(folder: Path) -> float:
-    """Megabytes of the broker's log of the topics that grew."""
+    """Return the megabytes of the broker's log of the topics that grew."""
     logs = [path for path in folder.rglob("*.log") if path.parent.name.startswith(("users-days", "accounts-days"))]
     return sum(path.stat().st_size for path in logs) / 1e6
 

@@ -1,4 +1,4 @@
-"""Writes the secrets of docker-compose.yaml that are not there yet: `python3 docker/write_secrets.py [FOLDER]`.
+"""Write the secrets of docker-compose.yaml that are not there yet: `python3 docker/write_secrets.py [FOLDER]`.
 
 Only the standard library. What is there stays: a new password would not be that of the database that exists.
 """
@@ -28,7 +28,7 @@ def draw_secrets(postgres_password: str) -> dict[str, str]:
 
 
 def write_secrets(folder: Path) -> list[str]:
-    """The names of the files that were written.
+    """Return the names of the files that were written.
 
     Nobody but the owner gets into the folder. The files in it can be read by all: Docker mounts each of them alone, and
     the user in the container is another one than their owner.

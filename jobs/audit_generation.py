@@ -1,6 +1,6 @@
-"""The audit of a generation (the active one by default) at the versions of its newest progress row.
+"""Audit a generation (the active one by default) at the versions of its newest progress row.
 
-Prints one line of JSON, writes it into the table audits, and exits 1 on any difference.
+Print one line of JSON, write it into the table audits, and exit 1 on any difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compacts the big tables of every generation while the streams go on. Prints one line of JSON."""
+"""Compact the big tables of every generation while the streams go on. Print one line of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers the live page and its API with Airflow; implements nothing."""
+"""Register the live page and its API with Airflow; implement nothing."""
 
 from __future__ import annotations
 

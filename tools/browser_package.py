@@ -1,4 +1,4 @@
-"""Finds Chromium for the browser tests, or installs Debian's where that can be done without asking anybody."""
+"""Find Chromium for the browser tests, or install Debian's where that can be done without asking anybody."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _build_page(log: Path) -> None:
 
 
 def _make_archive(log: Path) -> None:
-    """Drivers start without it too, only later, so a failure here is told and no reason to stop."""
+    # Drivers start without it too, only later: a failure is printed and no reason to stop.
     try:
         run_step("writing the class archive of the driver", [PYTHON, "-m", "switchyard.local.make_class_archive"], log)
     except SwitchyardError as error:
@@ -138,7 +138,7 @@ def _install_packages(dev: bool, log: Path) -> None:
 
 
 def _ensure_venv(log: Path) -> str | Path:
-    """Makes .venv for this Python unless it is there, and returns the uv to fill it with."""
+    """Make .venv for this Python unless it is there, and return the uv to fill it with."""
     _remove_venv_of_other_python()
     uv = shutil.which("uv")
     base = getattr(sys, "_base_executable", sys.executable)

@@ -1,4 +1,4 @@
-"""Installs Java from Debian's packages where that can be done without asking anybody."""
+"""Install Java from Debian's packages where that can be done without asking anybody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.steps import run_step
 
 
 def ensure_java(log: Path) -> JavaHome:
-    """The Java that is there, or else a newly installed one, or else the sentence of what to do."""
+    """Return the Java that is there, or else a newly installed one, or else the sentence of what to do."""
     try:
         return find_java()
     except SwitchyardError as missing:
@@ -26,7 +26,7 @@ def ensure_java(log: Path) -> JavaHome:
 
 
 def find_apt_get() -> list[str] | None:
-    """The apt-get command with the rights to install, or None when there is none or it would ask."""
+    """Return the apt-get command with the rights to install, or None when there is none or it would ask."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -38,7 +38,7 @@ def find_apt_get() -> list[str] | None:
 
 
 def _install(apt_get: list[str], log: Path) -> bool:
-    """Tries each supported version: a Debian release carries some of them."""
+    """Try each supported version: a Debian release carries some of them."""
     try:
         run_step("updating the list of system packages", [*apt_get, "update"], log)
     except SwitchyardError:
@@ -47,7 +47,7 @@ def _install(apt_get: list[str], log: Path) -> bool:
 
 
 def build_command(apt_get: list[str], version: int) -> list[str]:
-    """Adds a package and changes none that is there: other programs may be running on it."""
+    """Add a package and change none that is there: other programs may be running on it."""
     options = ["-y", "--no-install-recommends", "--no-upgrade", "--no-remove"]
     return [*apt_get, "install", *options, f"openjdk-{version}-jre-headless"]
 

@@ -1,4 +1,4 @@
-"""Writes docs/modules.md, the map of switchyard/ by layer, or checks that it is current: `write` or `check`.
+"""Write docs/modules.md, the map of switchyard/ by layer, or check that it is current: `write` or `check`.
 
 The order is that of the layers contract in pyproject.toml; the words are the docstrings of the modules. Standard
 library only.
@@ -51,7 +51,7 @@ def make_page(project: Path) -> str:
 
 
 def read_layers(project: Path) -> list[str]:
-    """The layers from the top down, as the contract names them; siblings stand beside each other in one line of it."""
+    """Return the layers from the top down, as the contract names them; siblings stand in one line of it."""
     contracts = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [name.strip() for layer in layers for name in layer.split("|")]
@@ -71,7 +71,7 @@ def read_docstring(path: Path) -> str:
 
 
 def summarise(docstring: str) -> str:
-    """The first sentence, in one line that fits the cell of a table."""
+    """Return the first sentence, in one line that fits the cell of a table."""
     text = " ".join(docstring.split("\n\n")[0].split()).replace("|", r"\|")
     ended = _SENTENCE.match(text)
     return ended.group(1) if ended else text

@@ -1,4 +1,4 @@
-"""Builds the page from its lock file with the Node that is in .venv. Only when its source has changed."""
+"""Build the page from its lock file with the Node that is in .venv. Only when its source has changed."""
 
 from __future__ import annotations
 

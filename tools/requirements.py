@@ -1,4 +1,4 @@
-"""Compiles the pinned requirements, or checks that they are what compiling would give: `compile` or `check`.
+"""Compile the pinned requirements, or check that they are what compiling would give: `compile` or `check`.
 
 Written without a header and without an index, so that no path or registry of one machine gets in.
 """

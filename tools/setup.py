@@ -1,4 +1,4 @@
-"""Makes this clone ready to run: `python3 tools/setup.py [--dev]`. Quick when there is nothing to do.
+"""Make this clone ready to run: `python3 tools/setup.py [--dev]`. Quick when there is nothing to do.
 
 Only the standard library, and no syntax that an old Python 3 cannot read: it must live to say that it is old.
 """

@@ -1,4 +1,4 @@
-"""Runs one step of the set-up: says what it does, how long it took, and in one sentence why it failed."""
+"""Run one step of the set-up: say what it does, how long it took, and in one sentence why it failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAG of the spare driver, and that whoever takes a spare expects what it was started with."""
+"""The DAG of the spare driver, and that a task that takes a spare expects what it was started with."""
 
 from __future__ import annotations
 
