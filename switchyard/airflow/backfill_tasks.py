@@ -35,12 +35,12 @@ class BackfillOperator(GenerationSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         if published := context["params"].get("generation"):
-            self.log.info("Generation %s is to be published; there is nothing to build.", published)
+            self.log.info("Generation %s is to be published; there is nothing to write.", published)
             return {"generation": published}
         settings = load_settings()
         kafka = read_kafka(self.kafka_conn_id)
         snapshot = order_from_run(settings, kafka, context)
-        self.log.info("Building generation %s: %s, from %s", snapshot.generation, snapshot.target, snapshot.start)
+        self.log.info("Writing generation %s: %s, from %s", snapshot.generation, snapshot.target, snapshot.start)
         submit = self.read_submit(settings)
         with self._kafka_properties(settings, snapshot.generation, kafka) as properties:
             arguments = backfill_arguments(snapshot.generation, properties)

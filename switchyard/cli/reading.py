@@ -96,7 +96,7 @@ def tail(
         return _show_newest(name, limit, follow, as_json)
     if follow:
         raise InputError("--follow shows new rows as they come: use it without --filter, --quick and --sort")
-    # The other way needs none of these.
+    # Imported here, because the way above needs none of these.
     from switchyard.tables.live import LiveTables
     from switchyard.tables.queries import parse_query
     from switchyard.tables.reader import Reader

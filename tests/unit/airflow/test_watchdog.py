@@ -15,7 +15,7 @@ STARTING, HUNG = 100.0, 30.0
 
 
 class Process:
-    """Somebody who writes a pid and touches it."""
+    """A process that writes a pid and touches it."""
 
     def __init__(self, path: Path, pid: str) -> None:
         self.path, self.pid = path, pid
@@ -91,7 +91,7 @@ def test_a_wall_clock_that_jumps_is_a_touch_like_any_other(path: Path) -> None:
     assert pulse.find_silence(34) == 31
 
 
-def test_whoever_lost_its_pulse_is_ended_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_lost_its_pulse_is_ended_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "PULSE_POLL_SECONDS", 0.01)
     ended, told = threading.Event(), []
 

@@ -60,7 +60,7 @@ def test_what_is_wrong_in_the_file_is_said_without_the_value(tmp_path: Path, fil
     assert "hunter2" not in str(refused.value)
 
 
-def test_airflow_is_told_the_path_and_prepared_anew_when_the_file_changes(
+def test_airflow_is_told_the_path_and_prepared_again_when_the_file_changes(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -98,7 +98,7 @@ def test_nobody_gets_401_and_the_wrong_role_403_everywhere(app: FastAPI) -> None
         assert stranger.request(method, path).status_code == 403, path
 
 
-def test_who_may_only_read_cannot_command(masked: TestClient) -> None:
+def test_a_viewer_who_may_only_read_cannot_command(masked: TestClient) -> None:
     for name in ("plan", "swap", "rollback"):
         assert masked.post(f"/api/v1/{name}", json={}).status_code == 403
     assert masked.get("/api/v1/me").json() == {"name": "viewer", "mayCommand": False, "seesAddresses": False}
@@ -146,7 +146,7 @@ def test_a_page_of_rows_has_all_columns(client: TestClient) -> None:
     assert first == [expected | {"userTs": moment}]
 
 
-def test_addresses_are_masked_for_who_may_not_see_them(client: TestClient, masked: TestClient) -> None:
+def test_addresses_are_masked_for_a_viewer_who_may_not_see_them(client: TestClient, masked: TestClient) -> None:
     url = "/api/v1/tables/final_ui?limit=3"
     assert [row["email"] for row in client.get(url).json()["rows"]] == [f"person{n}@example.org" for n in (29, 28, 27)]
     assert [row["email"] for row in masked.get(url).json()["rows"]] == ["p…@…"] * 3
