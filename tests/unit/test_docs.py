@@ -11,6 +11,7 @@ import pytest
 
 from switchyard.cli.main import build_app
 from switchyard.drivers.supervisor_state import State
+from switchyard.local.installation import SERVERS, Installation
 from switchyard.local.up import describe_ready
 from switchyard.policies import Target
 from switchyard.settings import Settings
@@ -73,6 +74,13 @@ def test_the_readme_shows_what_up_prints_in_its_order() -> None:
     shown = blocks_of_readme("ready: ").splitlines()
     start = shown.index(printed[0])
     assert [line[:12] for line in shown[start + 1 : start + len(printed)]] == [line[:12] for line in printed[1:]]
+
+
+def test_the_readme_shows_every_component_that_up_starts_and_no_other() -> None:
+    told = re.findall(r"^ *\d+\.\d s  (\S+) is ready$", blocks_of_readme("ready: "), re.MULTILINE)
+    started = [component.name for component in Installation(Settings(), demo=True).components()]
+    assert sorted(told) == sorted(started)
+    assert [name for name in told if name in SERVERS] == list(SERVERS)
 
 
 def test_the_readme_shows_a_swap_as_the_command_tells_it() -> None:
