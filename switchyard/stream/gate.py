@@ -1,19 +1,16 @@
 """The data gate: before its flip, the rows of a generation are compared with the batch join at the same offsets.
 
 The executors compare; only counts and the positions of some events reach the driver. Of a long history a sample is
-compared (see `sampling`), so that the gate takes about as long for ten million rows as for one.
-
-The events of a new generation are read from the topics again. Those of a resumed one or of a snapshot are taken from
-its own users and accounts: Kafka may no longer hold what it read.
+compared (see `sampling`). The events of a new generation are read from the topics again (see `gate_topics`). Those of a
+resumed one or of a snapshot are taken from its users and accounts: Kafka may no longer hold what it read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 
 import numpy as np
@@ -28,9 +25,7 @@ from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.records import JOIN_RULES, KEY, LEFT, PLACE, SIDES, Side
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import compare_rows, read_at, read_paths
-from switchyard.stream.decode import decode
-from switchyard.stream.forgotten_frames import keep_remembered
-from switchyard.stream.query import read_range
+from switchyard.stream.gate_topics import SAMPLE_SHARE, TopicRows, find_end_to_read, interpreted, read_again
 from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges
 from switchyard.tables import files, store
 from switchyard.tables.batch_totals import read_chain
@@ -39,10 +34,8 @@ from switchyard.tables.forgotten import Marks, read_marks
 from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import FILE_SCHEMAS
 
-SAMPLE_SHARE = 4
-"""Of a long history, the records read again in each topic are the limit divided by this."""
 ROWS_SHARE = 4
-"""Events that make about so many times the limit in rows are weighed, and of these some are compared."""
+"""The gate counts the rows of as many events as make about so many times the limit, and compares some of these."""
 
 
 @dataclass(frozen=True)
@@ -83,44 +76,6 @@ class GateVerdict:
         )
 
 
-@dataclass(frozen=True)
-class TopicRows:
-    """The events of both topics up to an end, or of some windows of them, read again and kept by the executors."""
-
-    end: Offsets
-    marks: Marks
-    windows: dict[Side, list[Window]]
-    events: dict[Side, DataFrame]
-
-    def release(self) -> None:
-        for frame in self.events.values():
-            frame.unpersist()
-
-
-def find_end_to_read(spec: GenerationSpec, end: Offsets, limit: int) -> Offsets | None:
-    """Up to where the gate will read the topics again, as far as it is known when the first batch ends at `end`."""
-    if count_records(spec.startOffsets, spec.readyOffsets) > limit:
-        return spec.readyOffsets
-    return end if count_records(spec.startOffsets, end) <= limit else None
-
-
-def read_again(
-    spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], end: Offsets, marks: Marks, limit: int
-) -> TopicRows:
-    """Reads both topics again up to an end, of more than `limit` records some windows.
-
-    It can be done while the stream still reads.
-    """
-    ranges = {side: list_ranges(spec.topic_of(side), spec.startOffsets, end) for side in SIDES}
-    most = limit if count_records(spec.startOffsets, end) <= limit else limit // SAMPLE_SHARE
-    windows = {side: choose_windows(ranges[side], most) for side in SIDES}
-    with _interpreted(spark):
-        events = {side: _read_windows(spark, spec, kafka, side, windows[side], marks) for side in SIDES}
-        for frame in events.values():
-            frame.persist(StorageLevel.DISK_ONLY).count()
-    return TopicRows(end, marks, windows, events)
-
-
 def examine(
     spark: SparkSession,
     layout: Layout,
@@ -129,9 +84,9 @@ def examine(
     limit: int,
     known: TopicRows | None = None,
 ) -> GateVerdict:
-    """Compares about `limit` records and no more than `limit` joined rows, unless one event alone makes more.
+    """Compare about `limit` records and no more than `limit` joined rows, unless one event alone makes more.
 
-    Without `kafka` the events are taken from the generation's own tables. `known` was read before, by `read_again`.
+    Without `kafka` the events are taken from the generation's tables. `known` was read before, by `read_again`.
     """
     progress = newest_progress(layout, spec.generation)
     end = from_json(progress.endOffsets) if progress else {}
@@ -147,7 +102,7 @@ def examine(
 
 
 def _count_miscounted(layout: Layout, progress: Progress) -> int:
-    """Compares how many records were read with how many are stored. Asks the logs only, whatever the size."""
+    """Return how many records more or fewer are stored than were read. Only the Delta logs are read for it."""
     read = read_chain(layout, progress.generation, progress.batchId)
     versions = progress.versions().items()
     stored = (
@@ -158,9 +113,9 @@ def _count_miscounted(layout: Layout, progress: Progress) -> int:
 
 def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | None) -> GateVerdict:
     spark, spec, end, limit = gate.spark, gate.spec, gate.end, gate.limit
-    with _interpreted(spark):
+    with interpreted(spark):
         if kafka is None:
-            return gate.compare(gate.stored(gate.side, gate.windows(gate.side)), gate.stored(gate.side.other))
+            return gate.compare(gate.stored(gate.side, gate.windows), gate.stored(gate.side.other))
         marks, wanted = _marks_at(gate.layout, gate.progress), find_end_to_read(spec, end, limit) or end
         if known is not None and (known.end, known.marks) != (wanted, marks):
             known.release()
@@ -175,13 +130,11 @@ def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | No
 
 
 def _examine_long(gate: _Gate, known: TopicRows) -> GateVerdict:
-    """Compares some windows of the topics with what is stored, and beside that the join of what is stored.
-
-    All of this is small. What takes the time is Spark's planning, so it is done in parallel.
-    """
+    """Compare some windows of the topics with what is stored, and the join of what is stored with `joined`."""
+    # The data is small. What takes the time is Spark's planning, so it is done in parallel.
     with ThreadPoolExecutor(len(SIDES)) as pool:
         wrong = [pool.submit(gate.count_wrong, known, side) for side in SIDES]
-        leading = gate.stored(gate.side, gate.windows(gate.side)).persist(StorageLevel.DISK_ONLY)
+        leading = gate.stored(gate.side, gate.windows).persist(StorageLevel.DISK_ONLY)
         try:
             verdict = gate.compare(leading, gate.stored(gate.side.other))
             return replace(verdict, wrong_records=sum(found.result() for found in wrong))
@@ -210,35 +163,37 @@ class _Gate:
     def is_short(self) -> bool:
         return self.records <= self.limit
 
-    def windows(self, side: Side) -> list[Window]:
-        ranges = list_ranges(self.spec.topic_of(side), self.spec.startOffsets, self.end)
+    @cached_property
+    def windows(self) -> list[Window]:
+        """Of the leading side"""
+        ranges = list_ranges(self.spec.topic_of(self.side), self.spec.startOffsets, self.end)
         most = sum(window.size for window in ranges) if self.is_short else self.limit // SAMPLE_SHARE
         if self.rows > ROWS_SHARE * self.limit:
             most = min(most, ROWS_SHARE * self.limit * sum(window.size for window in ranges) // self.rows)
         return choose_windows(ranges, most)
 
     def stored(self, side: Side, windows: Sequence[Window] | None = None) -> DataFrame:
-        """The events of a side as the generation has stored them, all or those within windows."""
+        """Return the events of a side as the generation has stored them: all, or those within windows."""
         rows = read_at(self.spark, self.layout, side.plural, self.progress)
         return rows if windows is None else rows.where(_is_within(windows, *PLACE))
 
     def count_wrong(self, known: TopicRows, side: Side) -> int:
-        """How many records of some windows of a topic are not stored as the topic has them."""
+        """Count the records of some windows of a topic that are not stored as the topic has them."""
         names = [name for name in FILE_SCHEMAS[side.plural].names if name != "topic"]
         stored = self.stored(side, known.windows[side])
         _, missing, extra, _ = compare_rows(known.events[side], stored, names, PLACE)
         return max(missing, extra)
 
     def compare(self, leading: DataFrame, others: DataFrame) -> GateVerdict:
-        """`leading` are the events within the windows or more, `others` all events of the other side."""
+        """Compare the join of two sides with `joined`; `leading` has at least the events within the windows."""
         if self.is_short and self.rows <= self.limit:
             return self._judge(leading, others, self._joined(), None)
-        leading = leading.where(_is_within(self.windows(self.side), *PLACE))
+        leading = leading.where(_is_within(self.windows, *PLACE))
         weights = self._weigh(leading, others)
         chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
-        # Places of the windows without a stored event are looked at too: a row of `joined` there belongs to nobody.
+        # A row of `joined` at a place of the windows without a stored event is extra, so these places count too.
         stored = weights.select(PLACE)
-        sampled = [stored.take(pa.array(chosen, pa.int64())), list_unstored(self.windows(self.side), stored)]
+        sampled = [stored.take(pa.array(chosen, pa.int64())), list_unstored(self.windows, stored)]
         places = F.broadcast(self.spark.createDataFrame(pa.concat_tables(sampled)))
         leading = leading.join(places, PLACE, "leftsemi")
         joined = self._joined().join(places.withColumnsRenamed(self.side.position), self.side.place, "leftsemi")
@@ -251,37 +206,34 @@ class _Gate:
         return GateVerdict(compared, missing, extra, self.records, events)
 
     def _weigh(self, leading: DataFrame, others: DataFrame) -> pa.Table:
-        """How many rows the join makes of each event, at most: three numbers for each event of the windows."""
+        """Estimate how many rows the join makes of each event within the windows: never less than it does."""
         met = _keep_keys_of(leading, others).groupBy(_key().alias("key")).agg(F.count("*").alias("rows"))
         weighed = leading.select(*PLACE, _key().alias("key")).join(F.broadcast(met), "key", "left")
         return weighed.select(*PLACE, F.coalesce("rows", F.lit(1)).alias("rows")).toArrow()
 
     def _joined(self) -> DataFrame:
-        """The rows of the events within the windows, with others of the same files: the log says which hold some."""
-        windows, folder = self.windows(self.side), Folder.at(self.layout.table("joined"))
+        """Return the rows of the events within the windows, with others of the same files."""
+        folder = Folder.at(self.layout.table("joined"))
         table = store.open_version(self.layout, "joined", self.progress.joinedVersion)
-        spans = files.list_files(table, self.spec.generation, self.side.place)
-        paths = [folder.spark_uri(file.path) for file in spans if any(_may_hold(file, window) for window in windows)]
+        live = files.list_files(table, self.spec.generation, self.side.place)
+        paths = [folder.spark_uri(file.path) for file in live if any(_may_hold(file, part) for part in self.windows)]
         return read_paths(self.spark, "joined", paths)
 
 
 def list_unstored(windows: Sequence[Window], stored: pa.Table) -> pa.Table:
-    """The places within windows, with the columns of PLACE, at which no event is stored."""
+    """Return the places within windows, with the columns of PLACE, at which no event is stored."""
     partitions, offsets = (stored[name].to_numpy() for name in PLACE)
-    free = [
-        (window.partition, np.setdiff1d(np.arange(window.first, window.after), offsets[partitions == window.partition]))
-        for window in windows
-    ]
-    columns = [np.concatenate([np.full(len(places), partition) for partition, places in free] or [np.empty(0)])]
-    columns.append(np.concatenate([places for _, places in free] or [np.empty(0)]))
-    return pa.table(columns, names=PLACE).cast(stored.schema)
+    tables = [stored.slice(0, 0)]
+    for window in windows:
+        places = np.arange(window.first, window.after)
+        free = np.setdiff1d(places, offsets[partitions == window.partition])
+        tables.append(pa.table([np.full(len(free), window.partition), free], names=PLACE).cast(stored.schema))
+    return pa.concat_tables(tables)
 
 
 def _key() -> Column:
-    """A number for a key: what is sent to all executors stays small, however long the text is.
-
-    Where two people share a number both are kept, and the join tells them apart.
-    """
+    # A hash, so that what is broadcast stays small however long the keys are. Of two people with the same hash both
+    # are kept, and the join tells them apart.
     return F.xxhash64(KEY)
 
 
@@ -300,52 +252,6 @@ def _is_within(windows: Sequence[Window], partition: str, offset: str) -> Column
 def _may_hold(file: files.LiveFile, window: Window) -> bool:
     (low, high), (first, last) = file.partitions, file.offsets
     return low <= window.partition <= high and first < window.after and last >= window.first
-
-
-def _read_windows(
-    spark: SparkSession,
-    spec: GenerationSpec,
-    kafka: Mapping[str, str],
-    side: Side,
-    windows: Sequence[Window],
-    marks: Marks,
-) -> DataFrame:
-    """The valid records of a topic that are not forgotten, with the columns of their table.
-
-    Spark reads one range of each partition at a time, so the windows of a partition are read one after the other.
-    """
-    topic = spec.topic_of(side)
-    rounds: dict[int, dict[int, Window]] = {}
-    for window in windows:
-        rounds.setdefault(sum(window.partition in taken for taken in rounds.values()), {})[window.partition] = window
-    parts = []
-    for taken in rounds.values():
-        starts, ends = ({topic: {w.partition: getattr(w, at) for w in taken.values()}} for at in ("first", "after"))
-        parts.append(read_range(spark, topic, kafka, starts, ends))
-    events = decode(reduce(DataFrame.union, parts), side)
-    return keep_remembered(events.where("kind = 'valid'").drop("kind", "text", "reason", "owner"), marks, topic)
-
-
-@contextmanager
-def _interpreted(spark: SparkSession) -> Iterator[None]:
-    """Interprets the plans of the gate: its sample is small, and compiling them would take longer than running them.
-
-    The stream has its own session.
-    """
-    # Interpreted, shared parts of expressions are looked up in a cache for every row: that costs more than it saves.
-    wanted = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.subexpressionElimination.enabled": "false",
-    }
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 def _marks_at(layout: Layout, progress: Progress) -> Marks:

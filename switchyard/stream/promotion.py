@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from switchyard.errors import SwitchyardError
 from switchyard.offsets import Offsets, has_reached
 from switchyard.stream.attempt import Attempt
-from switchyard.stream.gate import GateVerdict, TopicRows, examine, find_end_to_read, read_again
+from switchyard.stream.gate import GateVerdict, examine
+from switchyard.stream.gate_topics import TopicRows, find_end_to_read, read_again
 from switchyard.stream.running_query import RunningQuery
 from switchyard.swap import flip, transitions
 from switchyard.swap.history import Event, Request

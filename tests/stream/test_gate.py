@@ -18,7 +18,8 @@ from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.stream.audit import compare_rows
-from switchyard.stream.gate import GateVerdict, examine, read_again
+from switchyard.stream.gate import GateVerdict, examine
+from switchyard.stream.gate_topics import read_again
 from switchyard.tables import store
 from switchyard.tables.forgotten import read_marks
 from switchyard.tables.joined_changes import ROW_SCHEMA
