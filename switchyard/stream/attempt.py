@@ -28,7 +28,7 @@ class End(enum.Enum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a driver process knows of itself. All that changes is in the history."""
+    """What does not change while a driver process runs. All that changes is in the history."""
 
     settings: Settings
     history: HistoryStore
@@ -55,7 +55,7 @@ class Attempt:
 
 
 def find_request(settings: Settings, history: HistoryStore, spec: GenerationSpec) -> Request:
-    """Return the request of a generation. One that was started by hand gets a request here, so it has a history too."""
+    """Return the request of a generation; write one for a job that was started by hand, so that it has a history."""
     known = history.ledger().request_of(spec.generation)
     if known is not None:
         return known

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from switchyard.errors import FencedError
 from switchyard.layout import BIG_TABLES, Layout
@@ -30,10 +31,7 @@ log = logging.getLogger("switchyard.driver")
 
 @contextlib.contextmanager
 def ending_early(attempt: Attempt) -> Iterator[None]:
-    """Give the processors back at once when the generation is superseded: a session takes many seconds to start.
-
-    Nothing has been written yet, so the process may simply end.
-    """
+    """End the process at once if the generation is superseded while its session starts: nothing is written yet."""
     started = threading.Event()
     thread = threading.Thread(target=_end_when_over, args=[attempt, started], daemon=True)
     thread.start()
@@ -65,17 +63,13 @@ def _end_when_over(attempt: Attempt, started: threading.Event) -> None:
 
 
 def retire_if_due(attempt: Attempt, running: RunningQuery, since: datetime) -> End | None:
-    """End a lingering generation when its time is over, or make it the active one again when its successor is silent.
+    """End a lingering generation when its time is over, or make it active again when its successor is silent.
 
-    `since` is when this driver began to watch: its successor had no duty to be heard of before.
+    `since` is when this driver began to watch. Only silence after that counts against the successor.
     """
     history, generation = attempt.history, attempt.generation
     ledger, status_row = history.ledger(), history.status_row()
-    now, rules = datetime.now(UTC), attempt.settings.rules
-
-    def seen(generation: int) -> datetime | None:
-        return last_seen(attempt.layout, generation)
-
+    now, rules, seen = datetime.now(UTC), attempt.settings.rules, partial(last_seen, attempt.layout)
     if retirement_rules.should_undo(ledger, status_row, generation, now, since, rules, seen):
         transitions.undo_flip(history, generation, now, since, rules, seen)
         return None
@@ -93,14 +87,14 @@ def retire_if_due(attempt: Attempt, running: RunningQuery, since: datetime) -> E
 
 
 def give_up(attempt: Attempt, running: RunningQuery) -> End:
-    """End a generation that was withdrawn before its flip: what it has written is removed."""
+    """End a generation that was withdrawn before its flip, and remove what it has written."""
     running.close()
     clean_up(attempt.layout, attempt.history, attempt.generation)
     return End.RETIRED
 
 
 def end_fenced(attempt: Attempt, error: FencedError) -> End:
-    """A generation that was retired by others, or by hand, is fenced out too: its task has succeeded."""
+    """Choose the end of a fenced attempt: one that was fenced because its generation retired has succeeded."""
     if attempt.must_stop():
         return End.RETIRED
     attempt.tell(f"fenced out: {error}")
@@ -114,10 +108,8 @@ def record_failure(settings: Settings, history: HistoryStore, request: Request, 
 
 
 def remove_leftovers(layout: Layout, history: HistoryStore, generation: int) -> None:
-    """Remove the checkpoint of a generation that was closed before its flip.
-
-    Another process may have closed it and removed the checkpoint while the query was still writing there.
-    """
+    """Remove the checkpoint of a generation that was closed before its flip."""
+    # The process that closed it has removed the checkpoint too, but perhaps while the query was still writing there.
     ledger = history.ledger()
     if ledger.is_retired(generation) and not ledger.was_active(generation):
         remove_checkpoint(layout, generation)

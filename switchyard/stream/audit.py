@@ -58,7 +58,7 @@ class Audit:
 def audit_at_newest(
     start_spark: Callable[[], SparkSession], settings: Settings, generation: int | None = None
 ) -> Audit:
-    """Audits a generation, the active one by default, at its newest progress row."""
+    """Audit a generation, the active one by default, at its newest progress row."""
     layout = settings.layout
     if generation is None:
         status = read_status(layout)
@@ -71,12 +71,7 @@ def audit_at_newest(
     return audit_generation(start_spark(), layout, spec, progress)
 
 
-def audit_generation(
-    spark: SparkSession,
-    layout: Layout,
-    spec: GenerationSpec,
-    progress: Progress,
-) -> Audit:
+def audit_generation(spark: SparkSession, layout: Layout, spec: GenerationSpec, progress: Progress) -> Audit:
     tables = {name: read_at(spark, layout, name, progress) for name in BIG_TABLES}
     left, right = (tables[side.plural] for side in SIDES)
     expected = JOINS[spec.joinType](left, right, spec.stateRetention)
@@ -90,11 +85,8 @@ def audit_generation(
         extra=extra,
         unaccounted=unaccounted,
         holes=holes,
-        usersVersion=progress.usersVersion,
-        accountsVersion=progress.accountsVersion,
-        joinedVersion=progress.joinedVersion,
-        rejectsVersion=progress.rejectsVersion,
         samples=samples,
+        **{f"{name}Version": version for name, version in progress.versions().items()},
     )
 
 
@@ -105,16 +97,14 @@ def record_audit(layout: Layout, audit: Audit) -> None:
 
 
 def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) -> DataFrame:
-    """A generation's rows of a table at the version of a progress row.
-
-    The list of files comes from delta-rs: Spark's own replay of four Delta logs took most of an audit's time.
-    """
+    """Read a generation's rows of a table at the version of a progress row."""
+    # The list of files comes from delta-rs: Spark's own replay of four Delta logs took most of an audit's time.
     files = store.list_files(layout, name, progress.version_of(name), progress.generation)
     return read_paths(spark, name, [to_hadoop(file) for file in files])
 
 
 def read_paths(spark: SparkSession, name: str, paths: list[str]) -> DataFrame:
-    """The rows of some files of a big table."""
+    """Read the rows of some files of a big table."""
     schema = from_arrow_schema(FILE_SCHEMAS[name])
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
@@ -125,7 +115,7 @@ def compare_rows(
     columns: Sequence[str] = tuple(JOINED),
     places: Sequence[str] = PLACES,
 ) -> tuple[int, int, int, list[dict[str, object]]]:
-    """Rows looked at, missing, extra, and the places of the first that differ, as multisets."""
+    """Compare as multisets; return how many rows are there, missing and extra, and places of some that differ."""
     signed = expected.select(*columns, F.lit(1).alias("surplus")).union(
         actual.select(*columns, F.lit(-1).alias("surplus"))
     )
@@ -138,10 +128,9 @@ def compare_rows(
     ).collect()[0]
     kind = F.when(surplus > 0, "missing").otherwise("extra").alias("kind")
     # Computed again where there is a difference: to keep all rows, in case there is, costs more than to compare them.
-    differing = (
-        counted.where(surplus != 0).select(kind, *places).limit(MOST_SAMPLES).collect() if missing or extra else []
-    )
-    return compared or 0, missing or 0, extra or 0, [row.asDict() for row in differing]
+    differing = counted.where(surplus != 0).select(kind, *places).limit(MOST_SAMPLES)
+    samples = [row.asDict() for row in differing.collect()] if missing or extra else []
+    return compared or 0, missing or 0, extra or 0, samples
 
 
 def _account(spec: GenerationSpec, stored: Sequence[DataFrame], seen: Chain) -> tuple[int, int]:

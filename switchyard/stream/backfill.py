@@ -1,4 +1,4 @@
-"""Build a snapshot: the join of a range of two topics, as a batch, into a new generation.
+"""Write a snapshot: the join of a range of two topics, as a batch, into a new generation.
 
 Each topic is read once; the join reads the files just written. What is written is noted beside the spec, table by
 table, so that an attempt that comes after a crash goes on where the last one ended. At the end the files are committed
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from deltalake.transaction import AddAction
@@ -28,7 +28,7 @@ from switchyard.records import SIDES, Side
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import read_paths
-from switchyard.stream.bulk import TOO_MANY, end_at, overwrite_folder, say_too_many, write_files
+from switchyard.stream.bulk import TOO_MANY, count_rows, end_at, overwrite_folder, say_too_many, write_files
 from switchyard.stream.decode import decode
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.gate import examine
@@ -62,7 +62,7 @@ class GivenUpError(SwitchyardError):
 def run_backfill(
     settings: Settings, spec: GenerationSpec, kafka: Mapping[str, str], start_spark: Callable[[], SparkSession]
 ) -> Entry:
-    """Writes a snapshot unless it is finished; returns the outcome. Raises what may pass by trying again."""
+    """Write a snapshot unless it is finished; return the outcome. Raise what may pass by trying again."""
     history = open_history(settings.layout)
     snapshot = history.ledger().snapshots.get(spec.generation)
     if snapshot is None:
@@ -88,7 +88,7 @@ def run_backfill(
 
 
 def _end_now() -> None:
-    """Nothing is lost: the next attempt goes on with what was noted."""
+    # Nothing is lost: the next attempt goes on with what was noted.
     raise SystemExit(STOPPED_EXIT_CODE)
 
 
@@ -121,7 +121,7 @@ class _SnapshotJob:
         self.records = count_records(self.spec.startOffsets, self.spec.readyOffsets)
 
     def run(self) -> str:
-        """Writes the rows and proves them; returns what they are, in plain words."""
+        """Write the rows and prove them; return what they are, in plain words."""
         if not batches(self.settings.layout, self.spec.generation):
             self._check_held()
         self.spark = self._tune(self.start_spark())
@@ -171,7 +171,7 @@ class _SnapshotJob:
         return progress
 
     def _stage(self, name: str, write: Callable[[], Staged]) -> Staged:
-        """Writes the files of a table unless an earlier attempt has; a note says that they are complete."""
+        """Write the files of a table unless an earlier attempt has; a note says that they are complete."""
         try:
             return Staged(**json.loads(self.notes.read_bytes(f"{name}.json")))
         except FileNotFoundError:
@@ -196,15 +196,12 @@ class _SnapshotJob:
             return Staged()
         with self.job_progress.phase(f"reading {topic}", records):
             tasks = -(-records // RECORDS_A_TASK)
-            events = decode(
-                read_range(self.spark, topic, to_java(self.kafka), spec.startOffsets, spec.readyOffsets, tasks),
-                side,
-            )
-            folder = self.sink.writers[side.plural].folder
+            kafka, folder = to_java(self.kafka), self.sink.writers[side.plural].folder
+            rows = read_range(self.spark, topic, kafka, spec.startOffsets, spec.readyOffsets, tasks)
             place = f"{files.generation_folder(spec.generation)}/backfill-{self.attempt}"
-            overwrite_folder(folder, place, carry(events, side, topic), by="kind")
+            overwrite_folder(folder, place, columns_by_kind(decode(rows, side), side, topic), by="kind")
         kinds = {kind: folder.list_parquet(f"{place}/kind={kind}") for kind in ("valid", "reject", "tombstone")}
-        counts = {kind: self._count(side.plural, paths) for kind, paths in kinds.items()}
+        counts = {kind: sum(map(count_rows, self._describe(side.plural, paths))) for kind, paths in kinds.items()}
         for path in kinds["tombstone"]:
             folder.delete_file(path)
         return Staged(kinds["valid"], counts["valid"], kinds["reject"], counts["reject"], counts["tombstone"])
@@ -212,21 +209,18 @@ class _SnapshotJob:
     def _write_rejects(self, staged: Mapping[str, Staged]) -> Staged:
         parts = [
             self._read(side.plural, staged[side.plural].rejects)
-            .withColumnsRenamed({column: name for name, column in carriers(side).items()})
+            .withColumnsRenamed({column: name for name, column in reject_columns(side).items()})
             .select(*FILE_SCHEMAS["rejects"].names)
             for side in SIDES
             if staged[side.plural].rejects
         ]
         if not parts:
             return Staged()
-        rows = parts[0] if len(parts) == 1 else parts[0].union(parts[1])
-        return self._staged_files("rejects", write_files(self.sink, "rejects", BATCH_ID, rows))
+        return self._staged_files(write_files(self.sink, "rejects", BATCH_ID, reduce(DataFrame.union, parts)))
 
     def _write_joined(self, staged: Mapping[str, Staged]) -> Staged:
-        """The join as its definition says. Nobody will revise these rows, so they lie as the join left them.
-
-        One that explodes is given up before it has filled the disk.
-        """
+        """Write the join as `joins.py` defines it; give up one that explodes before it has filled the disk."""
+        # The stream never revises these rows, so they need no order.
         left, right = (self._read(side.plural, staged[side.plural].paths) for side in SIDES)
         with self.job_progress.phase("joining", sum(staged[side.plural].rows for side in SIDES)):
             rows, most = JOINS[self.spec.joinType](left, right, self.spec.stateRetention), self.settings.most_batch_rows
@@ -236,11 +230,10 @@ class _SnapshotJob:
                 if TOO_MANY not in str(error):
                     raise
                 raise GivenUpError(say_too_many("a task of the join", most, "take a smaller range")) from None
-            return self._staged_files("joined", written)
+            return self._staged_files(written)
 
-    def _staged_files(self, name: str, written: list[AddAction]) -> Staged:
-        paths = [action.path for action in written]
-        return Staged(paths, self._count(name, paths))
+    def _staged_files(self, written: list[AddAction]) -> Staged:
+        return Staged([action.path for action in written], sum(map(count_rows, written)))
 
     def _read(self, name: str, paths: list[str]) -> DataFrame:
         folder = self.sink.writers[name].folder
@@ -250,14 +243,10 @@ class _SnapshotJob:
         folder = self.sink.writers[name].folder
         return [files.describe_file(folder, self.spec.generation, path) for path in paths]
 
-    def _count(self, name: str, paths: list[str]) -> int:
-        return sum(int(json.loads(action.stats)["numRecords"]) for action in self._describe(name, paths))
-
     def _report(self, staged: Mapping[str, Staged], seconds: float) -> Progress:
-        rejected, tombstones = (
-            sum(getattr(staged[side.plural], kind) for side in SIDES) for kind in ("rejected", "tombstones")
-        )
-        read = sum(staged[side.plural].rows for side in SIDES) + rejected + tombstones
+        topics = [staged[side.plural] for side in SIDES]
+        rejected, tombstones = sum(topic.rejected for topic in topics), sum(topic.tombstones for topic in topics)
+        read = sum(topic.rows for topic in topics) + rejected + tombstones
         versions: dict[str, Any] = {f"{name}Version": version for name, version in self.sink.versions().items()}
         progress = Progress(
             generation=self.spec.generation,
@@ -281,19 +270,18 @@ class _SnapshotJob:
         tell(self.settings.layout, text, generation=self.spec.generation, swap_id=self.request.swapId)
 
 
-def carriers(side: Side) -> dict[str, str]:
-    """The two text columns in which a rejected record, which has no fields, carries its value and its reason."""
+def reject_columns(side: Side) -> dict[str, str]:
+    """Name the columns that hold the value and the reason of a rejected record, which has no fields."""
     texts = [name for name, kind in side.values.items() if kind == "string"]
     return {"value": side.key, "reason": texts[0]}
 
 
-def carry(events: DataFrame, side: Side, topic: str) -> DataFrame:
-    """Decoded records with the columns of their table, and `kind` to tell them apart in one pass over the topic.
+def columns_by_kind(events: DataFrame, side: Side, topic: str) -> DataFrame:
+    """Give decoded records of each kind the columns of their table, so that one pass over the topic writes them all.
 
-    The rows of rejected records go to files of their own, which are never part of the table.
+    The rows of rejected records go to separate files, which are never part of this table.
     """
-    columns = carriers(side)
-    carried = {columns["value"]: "text", columns["reason"]: "reason"}
-    is_reject = F.col("kind") == "reject"
-    given = {name: F.when(is_reject, F.col(text)).otherwise(F.col(name)) for name, text in carried.items()}
+    columns, is_reject = reject_columns(side), F.col("kind") == "reject"
+    sources = {columns["value"]: "text", columns["reason"]: "reason"}
+    given = {name: F.when(is_reject, F.col(source)).otherwise(F.col(name)) for name, source in sources.items()}
     return events.withColumns({**given, "topic": F.lit(topic)}).select(*FILE_SCHEMAS[side.plural].names, "kind")

@@ -22,6 +22,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.records import JOIN_RULES, LEFT, POSITION, RIGHT, SIDES, JoinRule, Side
 from switchyard.stream.audit import read_paths
 from switchyard.stream.forgotten_frames import skip_forgotten_rows
+from switchyard.stream.small_batch import number_in_task
 from switchyard.tables import files
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgetting import REASON
@@ -64,13 +65,13 @@ def commit_bulk(sink: BatchSink, batch_id: int, rows: DataFrame, most_rows: int)
 
 
 def end_at(rows: DataFrame, most_rows: int) -> DataFrame:
-    """The same rows, but a task that has made more than `most_rows` of them fails: a join may make them without end."""
-    number_in_task = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1))
-    return rows.where(F.when(number_in_task < most_rows, F.lit(True)).otherwise(F.raise_error(F.lit(TOO_MANY))))
+    """Let each task fail that makes more than `most_rows` rows: those of a join may be more than the disk holds."""
+    is_allowed = number_in_task() < most_rows
+    return rows.where(F.when(is_allowed, F.lit(True)).otherwise(F.raise_error(F.lit(TOO_MANY))))
 
 
 def count_kinds(counted: DataFrame, batch_id: int, most_rows: int) -> dict[str, int]:
-    """The rows of each kind. A join that explodes is told before it has filled the disk, and nothing is written."""
+    """Count the rows of each kind. Raise for a join that explodes, before it has filled the disk."""
     try:
         counts = {row["kind"]: row["count"] for row in counted.collect()}
         if sum(counts.values()) <= most_rows:
@@ -105,18 +106,17 @@ def _source_frame(rows: DataFrame, side: Side, topic: Column) -> DataFrame:
 
 
 def write_files(sink: BatchSink, name: str, batch_id: int, frame: DataFrame) -> list[AddAction]:
-    """Writes a frame below the generation's folder; what an earlier try left there is replaced."""
+    """Write a frame below the generation's folder; what an earlier try left there is replaced."""
     writer = sink.writers[name]
     if writer.has_batch(batch_id):
         return []
     folder = _folder_of(writer, batch_id)
     overwrite_folder(writer.folder, folder, frame)
-    written = _describe_files(writer, folder)
-    return [action for action in written if json.loads(action.stats)["numRecords"]]
+    return [action for action in _describe_files(writer, folder) if count_rows(action)]
 
 
 def overwrite_folder(folder: Folder, relative: str, frame: DataFrame, by: str = "") -> None:
-    """Executors write a frame as Parquet files, in a folder for each value of the column `by` if there is one."""
+    """Let the executors write a frame as Parquet files, in a folder for each value of the column `by` if given."""
     write = frame.write.mode("overwrite").options(**WITHOUT_DICTIONARY, maxRecordsPerFile=MOST_FILE_ROWS)
     (write.partitionBy(by) if by else write).parquet(folder.spark_uri(relative))
 
@@ -140,7 +140,7 @@ def _commit_joined(sink: BatchSink, batch_id: int, rows: DataFrame) -> None:
         return
     folder = _folder_of(writer, batch_id)
     overwrite_folder(writer.folder, folder, classify_rows(rows, rule), by="match")
-    # Unmatched rows are in files of their own: to drop one of them later is to write its file again.
+    # Unmatched rows are in separate files: to drop one of them later is to write its file again.
     added = _describe_matches(writer, folder, "paired", "unmatched")
     late = _describe_matches(writer, folder, "late")
     added += [] if rule.takes_latest else late
@@ -159,7 +159,7 @@ def _describe_matches(writer: TableWriter, folder: str, *matches: str) -> list[A
 
 
 def classify_rows(rows: DataFrame, rule: JoinRule) -> DataFrame:
-    """The rows that a batch makes of its events and pairs, with how each was matched: one shuffle for all.
+    """Return the rows of `joined` for a batch of events and pairs, with how each was matched, by one shuffle.
 
     - `paired`: an event of this batch with an event of the other side; if the join takes the latest, with that one
     - `unmatched`: an event of this batch without any
@@ -193,7 +193,7 @@ def classify_rows(rows: DataFrame, rule: JoinRule) -> DataFrame:
 
 
 def _read_if_it_fits(writer: TableWriter, written: Sequence[AddAction], names: list[str]) -> pa.Table | None:
-    """Some columns of the rows of some files; None when they are more than the driver may take."""
+    """Return some columns of the rows of some files; None when they are more than the driver may take."""
     if sum(map(count_rows, written)) > MOST_REVISED_ROWS:
         return None
     parts, size = [ROW_SCHEMA.empty_table()], 0
@@ -211,7 +211,7 @@ def count_rows(action: AddAction) -> int:
 
 @dataclass(frozen=True)
 class BulkRevision:
-    """Revises more rows of `joined` than fit the driver: the executors write the files again that hold them.
+    """A revision of more rows of `joined` than fit the driver: the executors write the files again that hold them.
 
     `late` are the files of the revising rows, and `folder` is where the revised files go.
     """
@@ -223,7 +223,7 @@ class BulkRevision:
     rule: JoinRule
 
     def make(self, table: DeltaTable, added: Sequence[AddAction]) -> Revision:
-        """Work the revision out, from nothing: it is called again if compaction has replaced a file meanwhile."""
+        """Compute the revision; called again, from scratch, if compaction has replaced a file meanwhile."""
         live = files.list_files(table, self.writer.generation, self.rule.leading.place)
         candidates = [file for file in live if file.unmatched_rows or self.rule.takes_latest]
         touched = self._find_touched(candidates)
@@ -235,7 +235,7 @@ class BulkRevision:
         return Revision([*added, *written], removed)
 
     def _find_touched(self, candidates: Sequence[files.LiveFile]) -> list[files.LiveFile]:
-        """The files with a row that changes. Their names reach the driver, no rows."""
+        """Find the files with a row that changes. Only their names reach the driver, no rows."""
         if not candidates:
             return []
         rows = self._revise(self._read(candidates)).where("is_changed").select("file").distinct().collect()
@@ -247,7 +247,7 @@ class BulkRevision:
         return rows.select("*", F.col("_metadata.file_path").alias("file"))
 
     def _revise(self, existing: DataFrame) -> DataFrame:
-        """Each row as it is after the batch, with `is_changed`, and `is_dropped` where it is there no more."""
+        """Return each row as it is after the batch, with `is_changed`, and `is_dropped` for one to remove."""
         names, side = ROW_SCHEMA.names, self.rule.leading
         late = read_paths(self.spark, "joined", [self.writer.folder.spark_uri(action.path) for action in self.late])
         if not self.rule.takes_latest:
@@ -265,7 +265,7 @@ class BulkRevision:
         return matched.select(*kept, "file", is_changed.alias("is_changed"), F.lit(False).alias("is_dropped"))
 
     def _write(self, rows: DataFrame) -> None:
-        """Sorted by the place that a batch finds rows by, and unmatched rows in files of their own."""
+        """Write rows sorted by the place that a batch finds them by, unmatched ones in separate files."""
         match = F.when(F.col(RIGHT.offset).isNull(), "unmatched").otherwise("paired").alias("match")
         ordered = rows.select(*ROW_SCHEMA.names, match).sortWithinPartitions("match", *self.rule.leading.place)
         overwrite_folder(self.writer.folder, self.folder, ordered, by="match")

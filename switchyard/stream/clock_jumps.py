@@ -1,4 +1,4 @@
-"""Detects jumps of the wall clock. After one, times from before must not be read as silence."""
+"""Detect jumps of the wall clock. After one, times from before must not be read as silence."""
 
 from __future__ import annotations
 

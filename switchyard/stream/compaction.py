@@ -1,13 +1,12 @@
 """Compaction of the big tables: executors write few sorted files, the driver commits them in the place of many.
 
 The files keep what the stream relies on: they are sorted by the key that it finds rows by, so that their spans hardly
-overlap; unmatched rows of `joined` are in files of their own; none is so large that revising a row is expensive.
+overlap; unmatched rows of `joined` are in separate files; none is so large that revising a row is expensive.
 The stream goes on meanwhile. If it replaces a file first, nothing is committed, and the others are tried in halves.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
@@ -18,13 +17,14 @@ from datetime import UTC, datetime
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from switchyard.errors import SwitchyardError
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Keeping
 from switchyard.records import JOIN_RULES, PLACE, RIGHT
 from switchyard.spec import GenerationSpec
+from switchyard.stream.audit import read_paths
+from switchyard.stream.bulk import count_rows
 from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
@@ -32,10 +32,9 @@ from switchyard.tables import files, store
 from switchyard.tables.compaction import choose_files, cut_into_groups, replace_files
 from switchyard.tables.files import COMPACTED, LiveFile, list_files
 from switchyard.tables.folders import Folder
-from switchyard.tables.schemas import FILE_SCHEMAS
 
 FILES_PER_GROUP = 32
-"""So many full files are made by one commit."""
+"""How many full files one commit makes"""
 log = logging.getLogger("switchyard.upkeep.maintenance")
 
 
@@ -54,7 +53,7 @@ class Compacted:
 def compact_tables(
     start_spark: Callable[[], SparkSession], layout: Layout, keeping: Keeping, dry_run: bool = False
 ) -> list[Compacted]:
-    """Every big table of every generation that has rows to keep, one after the other."""
+    """Compact every big table of every generation that has rows to keep, one after the other."""
     done = []
     for spec in specs_to_compact(layout, HistoryStore(layout).ledger()):
         for name in BIG_TABLES:
@@ -69,16 +68,14 @@ def compact_tables(
 
 
 def specs_to_compact(layout: Layout, ledger: Ledger) -> list[GenerationSpec]:
-    """Of every generation but the removed: these are about to lose their rows."""
+    """Return the specs of all generations but the removed ones, which are about to lose their rows."""
     specs = [load_spec(layout, generation) for generation in ledger.generations if not ledger.is_removed(generation)]
     return [spec for spec in specs if spec is not None]
 
 
 def sort_key(name: str, join_type: str) -> list[str]:
-    """The columns by which the stream finds rows of a table."""
-    if name != "joined":
-        return PLACE
-    return JOIN_RULES[join_type].leading.place
+    """Return the columns by which the stream finds rows of a table."""
+    return JOIN_RULES[join_type].leading.place if name == "joined" else PLACE
 
 
 def find_files(layout: Layout, name: str, generation: int, key: list[str], keeping: Keeping) -> list[LiveFile]:
@@ -131,7 +128,7 @@ class _Compaction:
         return Compacted(self.name, self.generation, len(merged), len(written), before, after, left_alone)
 
     def _merge(self, group: Sequence[LiveFile]) -> list[AddAction] | None:
-        """The files that took the place of a group; None when one of the group has gone meanwhile."""
+        """Return the files that took the place of a group; None when one of the group is gone meanwhile."""
         if len(self._still_there(group)) < len(group):
             return None
         folder = Folder.at(self.layout.table(self.name))
@@ -151,22 +148,18 @@ class _Compaction:
     def _describe(self, folder: Folder, relative: str, rows: int) -> list[AddAction]:
         paths = [path for number in range(2) for path in folder.list_parquet(f"{relative}-{number}")]
         written = [files.describe_file(folder, self.generation, path, data_change=False) for path in paths]
-        counts = {action.path: json.loads(action.stats)["numRecords"] for action in written}
-        if sum(counts.values()) != rows:
-            raise SwitchyardError(
-                f"{self.name} of generation {self.generation}: {rows} rows became {sum(counts.values())}; "
-                "nothing was changed"
-            )
-        return [action for action in written if counts[action.path]]
+        if (found := sum(map(count_rows, written))) != rows:
+            what = f"{self.name} of generation {self.generation}"
+            raise SwitchyardError(f"{what}: {rows} rows became {found}; nothing was changed")
+        return [action for action in written if count_rows(action)]
 
     def _discard(self, folder: Folder, relative: str) -> None:
         for number in range(2):
             folder.delete_folder(f"{relative}-{number}")
 
     def _parts(self, folder: Folder, group: Sequence[LiveFile]) -> list[tuple[DataFrame, float]]:
-        """The rows of a group with about the bytes they take; of `joined`, the unmatched ones apart."""
-        schema = from_arrow_schema(FILE_SCHEMAS[self.name])
-        rows = self.spark.read.schema(schema).parquet(*[folder.spark_uri(file.path) for file in group])
+        """Return the rows of a group with about the bytes they take; of `joined`, the unmatched ones apart."""
+        rows = read_paths(self.spark, self.name, [folder.spark_uri(file.path) for file in group])
         size, count = sum(file.size for file in group), sum(file.rows for file in group)
         unmatched = sum(file.unmatched_rows for file in group) if self.name == "joined" else 0
         share = unmatched / max(1, count)

@@ -1,4 +1,4 @@
-"""Checks that an attempt can go on where the one before it stopped: starting elsewhere would lose records silently.
+"""Check that an attempt can go on where the one before it stopped: starting elsewhere would lose records silently.
 
 Runs before the Spark session starts, so that an attempt which cannot go on fails within seconds.
 """
@@ -57,7 +57,7 @@ def check_topics(spec: GenerationSpec, reader: TopicReader) -> None:
     for topic, topic_id in spec.topicIds.items():
         if reader.topic_id(topic) != topic_id:
             raise InputError(
-                f"the topic {topic} was deleted and created anew since generation {spec.generation} was asked for: "
+                f"the topic {topic} was deleted and created again since generation {spec.generation} was asked for: "
                 f"its old records are gone, and the new ones have not been read from their beginning; {ADVICE}"
             )
 

@@ -24,10 +24,10 @@ NUMBERS = r"^(BIGINT|DECIMAL\(.*\)|DOUBLE)$"
 
 
 def decode(records: DataFrame, side: Side) -> DataFrame:
-    """Adds the fields, `kind` (valid, reject, tombstone), `text`, `reason` and `owner` to Kafka records.
+    """Turn Kafka records into fields, `kind` (valid, reject, tombstone), `text`, `reason` and `owner`.
 
-    The owner is the key of a rejected record, where it has one: so it can be forgotten with its person. It is a
-    column of its own because Spark infers whether a field can be null, and the state of a join must not change.
+    The owner is the key of a rejected record, where it has one: so it can be forgotten with its person. It is not in
+    the column of the key, because Spark infers whether a field can be null, and the state of a join must not change.
 
     | value                       | kind      | userId | reason                                           |
     |-----------------------------|-----------|--------|--------------------------------------------------|
@@ -54,7 +54,7 @@ class _Expressions:
 
 @cache
 def _expressions(side: Side) -> _Expressions:
-    """Made once: they are hundreds of calls into the JVM, and belong to no session and no frame."""
+    # Cached: they are hundreds of calls into the JVM, and belong to no session and no frame.
     text = F.col("value").cast("string")
     wrapped = F.concat(F.lit("["), text, F.lit(f',"{END}"]'))
     is_plain = F.col("is_text") & (F.octet_length("value") <= MOST_PLAIN_BYTES) & text.rlike(plain_pattern(side))
@@ -87,10 +87,8 @@ def _expressions(side: Side) -> _Expressions:
 
 
 def plain_pattern(side: Side) -> str:
-    """Of a flat object with the fields in their own types, strings without escapes, and numbers that no parser rounds.
-
-    Nothing in it goes back: each part takes all that it can, so a long value costs its length.
-    """
+    """Match flat objects with fields of the right types, strings without escapes, and numbers that nothing rounds."""
+    # All quantifiers are possessive, so the pattern never backtracks, and a long value takes time linear in its length.
     space, text = r"[ \t\r\n]*+", r'"[^"\\\x00-\x1f]*+"'
     whole, number = r"(?:0|-?+[1-9][0-9]{0,14}+)", r"(?:0|-?+[1-9][0-9]{0,14}+)(?:\.[0-9]{1,6}+)?+"
     values = {"string": f"(?:{text}|null)", "long": f"(?:{whole}|null)", "double": f"(?:{number}|null)"}
@@ -146,19 +144,17 @@ def _is_absent(found: Column) -> Column:
 
 def _field_reason(field: Field) -> Column:
     found = _type_at(_path(field.name))
-    absent = _is_absent(found)
+    is_there = ~_is_absent(found)
     if field.type == "string":
-        return F.when(~absent & (found != "STRING"), _complaint(field.name, "a string", found))
+        return F.when(is_there & (found != "STRING"), _complaint(field.name, "a string", found))
     if field.type == "long":
-        return F.when(~absent & (found != "BIGINT"), _complaint(field.name, "a whole number of 64 bits", found))
-    wrong = ~found.rlike(NUMBERS)
-    too_big = F.abs(_value(field.name, field.type)) == F.lit(float("inf"))
-    return F.when(~absent & wrong, _complaint(field.name, "a number", found)).when(
-        ~absent & too_big, f"{field.name} is too large for a double"
-    )
+        return F.when(is_there & (found != "BIGINT"), _complaint(field.name, "a whole number of 64 bits", found))
+    is_too_big = F.abs(_value(field.name, field.type)) == F.lit(float("inf"))
+    wrong = F.when(is_there & ~found.rlike(NUMBERS), _complaint(field.name, "a number", found))
+    return wrong.when(is_there & is_too_big, f"{field.name} is too large for a double")
 
 
 def _complaint(name: str, wanted: str, found: Column) -> Column:
-    """The type only, never the value: reasons are shown where personal data must not be."""
+    # The type only, never the value: reasons are shown where personal data must not be.
     short = F.regexp_extract(F.lower(found), "^[a-z]+", 0)
     return F.concat(F.lit(f"{name} must be {wanted}, is "), short)

@@ -1,4 +1,4 @@
-"""Runs a driver from its number to its exit code: one that was submitted for a generation, or a spare."""
+"""Run a driver from its number to its exit code: one that was submitted for a generation, or a spare."""
 
 from __future__ import annotations
 

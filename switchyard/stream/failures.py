@@ -1,4 +1,4 @@
-"""Explains in one sentence why a stream has stopped, without the values of rows that an error may quote."""
+"""Explain in one sentence why a stream has stopped, without the values of rows that an error may quote."""
 
 from __future__ import annotations
 
@@ -13,71 +13,56 @@ from switchyard.wording import clean_foreign_text, describe_error, mask_emails
 
 ROOM_SECONDS = 2.0
 log = logging.getLogger("switchyard.driver")
-DISK_FULL = re.compile(r"No space left on device|os error 28|errno 28|Disk quota exceeded", re.IGNORECASE)
-_KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
-    (DISK_FULL, "the disk under tables and checkpoints is full; make room, and it goes on where it was"),
-    (
-        re.compile(r"KAFKA_DATA_LOSS|data may have been lost|OffsetOutOfRange|offset was changed from", re.IGNORECASE),
-        "Kafka no longer holds records that it still had to read: they were deleted, or a topic was created anew; "
-        + ADVICE,
+DISK_FULL = "(?i)No space left on device|os error 28|errno 28|Disk quota exceeded"
+_KNOWN = {
+    DISK_FULL: "the disk under tables and checkpoints is full; make room, and it goes on where it was",
+    "(?i)KAFKA_DATA_LOSS|data may have been lost|OffsetOutOfRange|offset was changed from": (
+        "Kafka no longer holds records that it still had to read: they were deleted, or a topic was created again; "
+        + ADVICE
     ),
-    (
-        re.compile(r"UnknownTopicOrPartition|UnknownTopicId|UNKNOWN_TOPIC"),
-        "a topic that it reads does not exist any more; create it and swap to it again, or roll back",
+    "UnknownTopicOrPartition|UnknownTopicId|UNKNOWN_TOPIC": (
+        "a topic that it reads does not exist any more; create it and swap to it again, or roll back"
     ),
-    (
-        re.compile(r"AuthorizationException|AuthenticationException|SaslAuthentication|SslAuthentication"),
-        "the broker refuses the Kafka user; mend the connection kafka_default or the user's rights",
+    "AuthorizationException|AuthenticationException|SaslAuthentication|SslAuthentication": (
+        "the broker refuses the Kafka user; correct the connection kafka_default or the user's rights"
     ),
-    (
-        re.compile(r"OutOfMemoryError|OUT_OF_MEMORY|Java heap space|\bMemoryError|ArrowMemoryError|malloc of size"),
-        "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY",
+    r"OutOfMemoryError|OUT_OF_MEMORY|Java heap space|\bMemoryError|ArrowMemoryError|malloc of size": (
+        "the driver had not enough memory; raise SWITCHYARD_DRIVER_MEMORY"
     ),
-    (
-        re.compile(r"bigger than spark\.driver\.maxResultSize"),
+    r"bigger than spark\.driver\.maxResultSize": (
         "the driver was to collect more rows than it may; swap again with a later start, and report it: this is a "
-        "fault of Switchyard",
+        "fault of Switchyard"
     ),
-    (
-        re.compile(r"Py4JNetworkError|Answer from Java side is empty|Error while (?:sending|obtaining)"),
-        "the JVM of the driver has ended; if its log shows no other cause, raise SWITCHYARD_DRIVER_MEMORY",
+    "Py4JNetworkError|Answer from Java side is empty|Error while (?:sending|obtaining)": (
+        "the JVM of the driver has ended; if its log shows no other cause, raise SWITCHYARD_DRIVER_MEMORY"
     ),
-    (
-        re.compile(r"ExecutorLostFailure|Lost executor|executor .{0,40}(?:exited|removed)"),
-        "Spark has lost an executor; look at the memory and the log of the Spark workers",
+    "ExecutorLostFailure|Lost executor|executor .{0,40}(?:exited|removed)": (
+        "Spark has lost an executor; look at the memory and the log of the Spark workers"
     ),
-    (
-        re.compile(
-            r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError|"
-            r"LogSegment end version|DELTA_VERSION_NOT_FOUND|FILE_NOT_EXIST|PATH_NOT_FOUND|\.parquet\b.* not found|"
-            r"(?:open local file|Path does not exist) .*\.parquet"
-        ),
+    r"Could not find table version|Invalid table version|No files in log segment|TableNotFoundError|"
+    r"LogSegment end version|DELTA_VERSION_NOT_FOUND|FILE_NOT_EXIST|PATH_NOT_FOUND|\.parquet\b.* not found|"
+    r"(?:open local file|Path does not exist) .*\.parquet": (
         "a file or a version of a table that it needs is not there any more; if another tool has removed it, restore "
-        "it, or swap again with start earliest",
+        "it, or swap again with start earliest"
     ),
-    (
-        re.compile(r"CommitFailedError|concurrent transactions? (?:added|deleted)|DELTA_CONCURRENT"),
+    "CommitFailedError|concurrent transactions? (?:added|deleted)|DELTA_CONCURRENT": (
         "another writer has changed a table at the same moment; it is tried again, and if that does not help, look "
-        "which other tool writes to the tables",
+        "which other tool writes to the tables"
     ),
-    (
-        re.compile(r"SchemaMismatchError|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH"),
-        "a table has other columns than Switchyard writes; undo what another tool has changed in it",
+    "SchemaMismatchError|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH": (
+        "a table has other columns than Switchyard writes; undo what another tool has changed in it"
     ),
-    (
-        re.compile(
-            r"Incomplete log file|MALFORMED_LOG_FILE|CANNOT_LOAD_STATE_STORE|CHECKSUM_VERIFICATION_FAILED|"
-            r"STREAMING_CHECKPOINT_MISSING|MISSING_STATE_DIRECTORY|BATCH_METADATA_NOT_FOUND|checkpoint is damaged"
-        ),
-        f"its checkpoint is damaged or not complete; {ADVICE}",
+    "Incomplete log file|MALFORMED_LOG_FILE|CANNOT_LOAD_STATE_STORE|CHECKSUM_VERIFICATION_FAILED|"
+    "STREAMING_CHECKPOINT_MISSING|MISSING_STATE_DIRECTORY|BATCH_METADATA_NOT_FOUND|checkpoint is damaged": (
+        f"its checkpoint is damaged or not complete; {ADVICE}"
     ),
-    (
-        re.compile(r"kafka\.common\.errors\.(Timeout|Disconnect|Network)|Cannot fetch record for offset"),
-        "the broker did not answer for too long; look whether it runs and can be reached from here",
+    r"kafka\.common\.errors\.(Timeout|Disconnect|Network)|Cannot fetch record for offset": (
+        "the broker did not answer for too long; look whether it runs and can be reached from here"
     ),
-)
+}
+"""Pattern → what it means and what to do. The first one that is found in the text of an error counts."""
 _OWN_ERROR = re.compile(r"switchyard\.errors\.\w+: (.+)")
-# The first and the last of these in a text are what Spark says and what caused it.
+# A trace names several: the first is what Spark says, the last is what caused it.
 _CAUSE = re.compile(
     r"^(?:Caused by: |: )?(?:[a-z]\w*\.)*([A-Z]\w*(?:Exception|Error|Failure))(?:: (.*))?$", re.MULTILINE
 )
@@ -89,10 +74,7 @@ DETAILS = "the log of the task `stream` has the details"
 
 
 def explain_failure(error: BaseException, details: str = DETAILS) -> str:
-    """Return our own errors as they are, known causes in plain words, others without their stack.
-
-    `details` says where the stack of an unknown cause is.
-    """
+    """Return our errors as they are, known causes in plain words, others in one line; `details` says where more is."""
     if isinstance(error, SwitchyardError):
         return describe_error(error)
     while (cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
@@ -101,7 +83,7 @@ def explain_failure(error: BaseException, details: str = DETAILS) -> str:
 
 
 def explain_text(text: str, details: str = DETAILS) -> str:
-    """Do the same for the text of a failed query, which has the stack traces of Java and Python in it."""
+    """Explain the text of a failed query, which has the stack traces of Java and Python in it."""
     if own := _OWN_ERROR.search(text):
         return mask_emails(own[1].strip())
     return _find_known(text) or "; ".join(filter(None, [_name_cause(text), details]))
@@ -109,11 +91,9 @@ def explain_text(text: str, details: str = DETAILS) -> str:
 
 def _name_cause(text: str) -> str:
     """Return the innermost cause with a message, without Java's package names and without what it quotes."""
-    found = [(name, _shorten(message or "")) for name, message in _CAUSE.findall(text)]
-    telling = [(name, message) for name, message in found if message]
-    for name, message in reversed(telling):
-        return f"{name}: {message}"
-    return found[-1][0] if found else _shorten(text) or "an unknown error"
+    found = [(name, _shorten(message)) for name, message in _CAUSE.findall(text)]
+    causes = [f"{name}: {message}" for name, message in found if message] or [name for name, _ in found]
+    return causes[-1] if causes else _shorten(text) or "an unknown error"
 
 
 def _shorten(message: str) -> str:
@@ -125,11 +105,11 @@ def _shorten(message: str) -> str:
 
 
 def _find_known(text: str) -> str | None:
-    return next((sentence for pattern, sentence in _KNOWN if pattern.search(text)), None)
+    return next((sentence for pattern, sentence in _KNOWN.items() if re.search(pattern, text)), None)
 
 
 def is_disk_full(error: BaseException) -> bool:
-    return DISK_FULL.search(str(error)) is not None
+    return re.search(DISK_FULL, str(error)) is not None
 
 
 def write_when_disk_has_room(reason: str, write: Callable[[], None], stop: threading.Event) -> None:

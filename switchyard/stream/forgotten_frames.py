@@ -19,7 +19,7 @@ from switchyard.tables.forgotten import Marks
 
 
 def skip_forgotten_rows(rows: DataFrame, marks: Marks, spec: GenerationSpec) -> DataFrame:
-    """The rows of a batch without forgotten pairs, and with forgotten records as rejects without a value."""
+    """Drop the forgotten pairs of a batch, and turn forgotten records into rejects without a value."""
     if not marks.marks:
         return rows
     judged = rows
@@ -33,14 +33,15 @@ def skip_forgotten_rows(rows: DataFrame, marks: Marks, spec: GenerationSpec) -> 
 
 
 def keep_remembered(events: DataFrame, marks: Marks, topic: str) -> DataFrame:
-    """The events of a topic that are not forgotten."""
+    """Keep the events of a topic that are not forgotten."""
     if not marks.bounds(topic):
         return events
     return events.join(_bounds(events, marks, topic, "gone"), _is_below(marks, "gone", *PLACE), "anti")
 
 
 def _bounds(rows: DataFrame, marks: Marks, topic: str, name: str) -> DataFrame:
-    """One row for each person and partition; made in the JVM, as a Python list would need Python workers."""
+    """Return a frame with one row for each person and partition."""
+    # Made in the JVM, as a Python list would need Python workers.
     bounds = [
         {name: user_hash, f"{name}In": partition, f"{name}Below": offset}
         for user_hash, partitions in marks.bounds(topic).items()

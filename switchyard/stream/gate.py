@@ -104,11 +104,9 @@ def examine(
 def _count_miscounted(layout: Layout, progress: Progress) -> int:
     """Return how many records more or fewer are stored than were read. Only the Delta logs are read for it."""
     read = read_chain(layout, progress.generation, progress.batchId)
-    versions = progress.versions().items()
-    stored = (
-        store.count_rows(layout, name, version, progress.generation) for name, version in versions if name != "joined"
-    )
-    return abs(read.inputRows - read.tombstones - sum(stored))
+    versions = [(name, version) for name, version in progress.versions().items() if name != "joined"]
+    stored = sum(store.count_rows(layout, name, version, progress.generation) for name, version in versions)
+    return abs(read.inputRows - read.tombstones - stored)
 
 
 def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | None) -> GateVerdict:

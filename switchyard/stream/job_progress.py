@@ -1,4 +1,4 @@
-"""Reports how far a batch job is: lines in the job's log while Spark works on a phase, one in `logs` after it."""
+"""Report how far a batch job is: lines in the job's log while Spark works on a phase, one in `logs` after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads where a micro-batch ends from Spark's offset log, which is written before the batch runs and never changed."""
+"""Read where a micro-batch ends from Spark's offset log, which is written before the batch runs and never changed."""
 
 from __future__ import annotations
 

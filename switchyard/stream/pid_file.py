@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 
 from switchyard.settings import Settings
@@ -38,7 +37,7 @@ def catching_stop(stop: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def stoppable(settings: Settings, generation: int, stop: Callable[[], None]) -> Iterator[None]:
     """Keep the process id on disk, and call `stop` on SIGTERM and SIGINT, as long as the block runs."""
-    path: Path = settings.workspace.driver_pid(generation)
+    path = settings.workspace.driver_pid(generation)
     with catching_stop(stop):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(str(os.getpid()))

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from switchyard import offsets
 from switchyard.layout import Layout
@@ -18,7 +19,7 @@ from switchyard.tables.sink import Counts
 
 
 @dataclass(frozen=True)
-class Position:
+class BatchPosition:
     """Where a generation is after a batch: the end of the batch and the Delta versions that belong to it."""
 
     batch_id: int
@@ -26,15 +27,15 @@ class Position:
     versions: dict[str, int]
 
 
-def position_of(last: Progress | None) -> Position | None:
-    """What an earlier attempt reported last: a batch that it left half done is not part of it."""
+def position_of(last: Progress | None) -> BatchPosition | None:
+    """Return where an earlier attempt ended, without a batch that it left half done."""
     if last is None or last.endOffsets is None:
         return None
-    return Position(last.batchId, offsets.from_json(last.endOffsets), last.versions())
+    return BatchPosition(last.batchId, offsets.from_json(last.endOffsets), last.versions())
 
 
 class ProgressReport:
-    """Batches report from Spark's threads, heartbeats come from the main thread, which also sets what it observes."""
+    """Written by batches from Spark's threads, and by the main thread, which also sets what it observes."""
 
     def __init__(self, layout: Layout, spec: GenerationSpec, attempt: int, versions: dict[str, int]) -> None:
         last = newest_progress(layout, spec.generation)
@@ -64,7 +65,7 @@ class ProgressReport:
         end = self.position.end if self.position else self._spec.startOffsets
         return max(0, offsets.count_records(end, self.broker_ends))
 
-    def report_batch(self, position: Position, start: Offsets, counts: Counts, seconds: float) -> None:
+    def report_batch(self, position: BatchPosition, start: Offsets, counts: Counts, seconds: float) -> None:
         with self._lock:
             self.position = position
             self._fan_out.add(offsets.count_records(start, position.end), counts.pairs)
@@ -77,15 +78,15 @@ class ProgressReport:
             self._write(Counts(0, 0, 0), 0.0, None)
 
     def change_versions(self, versions: dict[str, int]) -> None:
-        """The next heartbeat names other versions at the same position: rows were forgotten between two batches."""
+        """Let the next heartbeat name other versions at the same position: rows were forgotten between two batches."""
         with self._lock:
             self._first_versions = versions
             if self.position:
                 self.position = replace(self.position, versions=versions)
 
     def _write(self, counts: Counts, seconds: float, start: str | None) -> None:
-        position = self.position or Position(-1, {}, self._first_versions)
-        versions, now = position.versions, datetime.now(UTC)
+        position, now = self.position or BatchPosition(-1, {}, self._first_versions), datetime.now(UTC)
+        versions: dict[str, Any] = {f"{name}Version": version for name, version in position.versions.items()}
         report(
             self._layout,
             Progress(
@@ -97,10 +98,6 @@ class ProgressReport:
                 rowsPerSecond=counts.input_rows / seconds if seconds else 0.0,
                 batchMs=int(seconds * 1000),
                 lag=self.lag,
-                usersVersion=versions["users"],
-                accountsVersion=versions["accounts"],
-                joinedVersion=versions["joined"],
-                rejectsVersion=versions["rejects"],
                 rejectedRows=counts.rejected_rows,
                 tombstones=counts.tombstones,
                 startOffsets=start,
@@ -109,6 +106,7 @@ class ProgressReport:
                 recentRowsPerEvent=self._fan_out.recent,
                 movedAt=now - timedelta(seconds=time.monotonic() - self.moved_at),
                 executors=self.executors,
+                **versions,
             ),
             self.table,
         )

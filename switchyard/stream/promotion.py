@@ -19,7 +19,7 @@ CANCEL_SECONDS = 0.2
 
 
 class Promotion:
-    """Keeps what this process has read and compared for the data gate; all else is in the history."""
+    """What this process has read and compared for the data gate; all else is in the history."""
 
     def __init__(self, attempt: Attempt, running: RunningQuery) -> None:
         self._attempt = attempt
@@ -47,30 +47,28 @@ class Promotion:
 
     def read_topics_early(self) -> None:
         """Read the topics again for the data gate while the first batch is still under way: the flip waits less."""
-        limit, spec = self._attempt.settings.gate_records, self._attempt.spec
+        limit, spec, running = self._attempt.settings.gate_records, self._attempt.spec, self._running
         if self._topic_rows is not None or not self._runner.is_pending or self._runner.first_batch is None or not limit:
             return
         batch_end, marks = self._runner.first_batch
         if (end := find_end_to_read(spec, batch_end, limit)) is not None:
-            self._topic_rows = self._pool.submit(
-                read_again, self._running.spark, spec, self._running.kafka, end, marks, limit
-            )
+            self._topic_rows = self._pool.submit(read_again, running.spark, spec, running.kafka, end, marks, limit)
 
     def advance(self, request: Request) -> None:
         """Take the next step towards the flip, if it can be taken now."""
         history, rules = self._attempt.history, self._attempt.settings.rules
         if not history.ledger().has(request.swapId, Event.READY):
-            if not self.has_caught_up(request):
-                return
-            if (proof := self._prove(request)) is None:
+            if not self.has_caught_up(request) or (proof := self._prove(request)) is None:
                 return
             transitions.note(history, request.entry(Event.READY, proof))
         if flip.try_flip(history, request.swapId, datetime.now(UTC), rules):
             transitions.settle_due(history, datetime.now(UTC))
 
     def has_caught_up(self, request: Request) -> bool:
-        """The first request has its goal in the spec; one that asks for the generation again, the end as seen now."""
+        """Return whether the generation has read up to the goal of a request."""
         position, goal = self._runner.progress.position, self._goals.get(request.swapId)
+        # The first request has its goal in the spec. For a later one, to take a lingering generation back, the goal
+        # is the end of the topics when this driver first sees the request.
         if goal is None:
             is_first = self._attempt.history.ledger().requests_of(request.generation)[0] == request
             goal = self._attempt.spec.readyOffsets if is_first else self._runner.progress.broker_ends
@@ -80,10 +78,7 @@ class Promotion:
         return position is not None and has_reached(position.end, goal)
 
     def _prove(self, request: Request) -> str | None:
-        """Compare the rows with the batch join; None while that is under way.
-
-        A generation that lingers was compared before and is taken back at once.
-        """
+        """Compare the rows with the batch join, unless they were compared before; return None while that goes on."""
         ledger = self._attempt.history.ledger()
         if ledger.is_lingering(request.generation):
             return "it was still running"
@@ -98,7 +93,7 @@ class Promotion:
         return verdict.describe() if self._compared_for == request.swapId else self._prove(request)
 
     def _examine(self, is_resumed: bool) -> GateVerdict:
-        """Hold the next batch back meanwhile: nobody reads this generation yet, and both are done sooner."""
+        # The next batch waits meanwhile: nobody reads this generation yet, and one after the other both end sooner.
         kafka = None if is_resumed else self._running.kafka
         limit = self._attempt.settings.gate_records
         with self._runner.busy:

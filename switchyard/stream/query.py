@@ -28,54 +28,47 @@ PATIENCE = {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms":
 
 
 def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the Java client, as options of Spark's Kafka source."""
+    """Return settings of the Java client as options of Spark's Kafka source."""
     return PATIENCE | {"groupIdPrefix": name_group("spark")} | {f"kafka.{name}": value for name, value in kafka.items()}
 
 
 def read_topic(
     spark: SparkSession, topic: str, kafka: Mapping[str, str], starts: Offsets, max_offsets: int
 ) -> DataFrame:
-    reader = spark.readStream.format("kafka").options(
+    options = {
         **kafka_options(kafka),
-        **{
-            **FETCHING,
-            "subscribe": topic,
-            "startingOffsets": json.dumps({topic: {str(p): o for p, o in starts[topic].items()}}),
-            "failOnDataLoss": "true",
-            # With the time above, ten minutes.
-            "fetchOffset.numRetries": "40",
-            "fetchOffset.retryIntervalMs": "500",
-            "maxOffsetsPerTrigger": str(max_offsets),
-        },
-    )
-    return reader.load()
+        **FETCHING,
+        "subscribe": topic,
+        "startingOffsets": json.dumps({topic: starts[topic]}),
+        "failOnDataLoss": "true",
+        # With the timeout of PATIENCE, ten minutes.
+        "fetchOffset.numRetries": "40",
+        "fetchOffset.retryIntervalMs": "500",
+        "maxOffsetsPerTrigger": str(max_offsets),
+    }
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 def read_range(
     spark: SparkSession, topic: str, kafka: Mapping[str, str], start: Offsets, end: Offsets, least_tasks: int = 1
 ) -> DataFrame:
-    """The records of a topic between two positions, as a batch: each is read once, by as many tasks as wanted."""
+    """Read the records of a topic between two positions as a batch, with at least so many tasks."""
     ends = end.get(topic, {})
     starts = {partition: start.get(topic, {}).get(partition, 0) for partition in ends}
-    return (
-        spark.read.format("kafka")
-        .options(**kafka_options(kafka))
-        .options(
-            **{
-                **FETCHING,
-                "assign": json.dumps({topic: sorted(ends)}),
-                "startingOffsets": json.dumps({topic: starts}),
-                "endingOffsets": json.dumps({topic: ends}),
-                "minPartitions": str(least_tasks),
-                "failOnDataLoss": "true",
-            }
-        )
-        .load()
-    )
+    options = {
+        **kafka_options(kafka),
+        **FETCHING,
+        "assign": json.dumps({topic: sorted(ends)}),
+        "startingOffsets": json.dumps({topic: starts}),
+        "endingOffsets": json.dumps({topic: ends}),
+        "minPartitions": str(least_tasks),
+        "failOnDataLoss": "true",
+    }
+    return spark.read.format("kafka").options(**options).load()
 
 
 def batch_rows(users: DataFrame, accounts: DataFrame, join_type: str, retention: timedelta | None = None) -> DataFrame:
-    """Kafka records of both topics as the rows of a batch; see `tables/joined_changes.py` for what is made of them."""
+    """Turn Kafka records of both topics into the rows of a batch, which `tables/joined_changes.py` takes apart."""
     left, right = (_events(records, side) for records, side in ((users, LEFT), (accounts, RIGHT)))
     pairs = _pairs(left, right, join_type, retention)
     return _source_rows(left, LEFT).union(_source_rows(right, RIGHT)).union(pairs)
@@ -86,36 +79,30 @@ def _events(records: DataFrame, side: Side) -> DataFrame:
 
 
 def _shuffled(events: DataFrame, key: str) -> DataFrame:
-    """Events in the partitions of the join, so that its shuffle is read once more in place of the topic.
-
-    Spark does that for two equal shuffles only. In one column, all that is not asked for on one side stays in both.
-    """
+    """Shuffle events as the join will, so that Spark reads the topic once and the shuffle twice."""
+    # Spark reuses a shuffle only for an equal one. It would drop unused columns of one side, but not from a struct.
     names = [name for name in events.columns if name != key]
     packed = events.select(key, F.struct(*names).alias("packed")).repartition(key)
     return packed.select(key, *[F.col("packed")[name].alias(name) for name in names])
 
 
 def _valid(events: DataFrame) -> DataFrame:
-    """Keep the valid events.
-
-    The condition depends on the partition, else Spark would move it below the shuffle and could not share that.
-    """
+    # The condition depends on the partition, else Spark would move it below the shuffle and could not reuse that.
     is_valid = F.when(F.spark_partition_id() >= 0, F.col("kind") == "valid")
     return events.where(is_valid).drop("kind", "text", "reason", "owner")
 
 
 def _source_rows(events: DataFrame, side: Side) -> DataFrame:
-    is_reject = F.col("kind") == "reject"
+    kind = F.col("kind")
     owned = events.withColumn(side.key, F.coalesce(side.key, "owner"))
-    named = owned.withColumn("value", F.when(is_reject, F.col("text"))).withColumn(
-        "kind", F.when(F.col("kind") == "valid", side.singular).otherwise(F.col("kind"))
-    )
+    named = owned.withColumn("value", F.when(kind == "reject", F.col("text")))
+    named = named.withColumn("kind", F.when(kind == "valid", side.singular).otherwise(kind))
     return named.select(*_batch_columns(frozenset(named.columns)))
 
 
 @cache
 def _batch_columns(present: frozenset[str]) -> list[Column]:
-    """Made once for each of the three parts, because a swap waits for every call into the JVM."""
+    # Cached for each of the three parts, because a swap waits for every call into the JVM.
     return [F.col(name) if name in present else F.lit(None).cast(kind).alias(name) for name, kind in BATCH.items()]
 
 
@@ -133,11 +120,6 @@ def _pairs(users: DataFrame, accounts: DataFrame, join_type: str, retention: tim
     return pairs.select(*_batch_columns(frozenset(pairs.columns)))
 
 
-def generation_rows(
-    spark: SparkSession,
-    spec: GenerationSpec,
-    kafka: Mapping[str, str],
-    max_offsets: int,
-) -> DataFrame:
+def generation_rows(spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], max_offsets: int) -> DataFrame:
     users, accounts = (read_topic(spark, spec.topic_of(side), kafka, spec.startOffsets, max_offsets) for side in SIDES)
     return batch_rows(users, accounts, spec.joinType, spec.stateRetention)

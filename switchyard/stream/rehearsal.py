@@ -2,8 +2,7 @@
 
 It loads and compiles what a generation needs, and proves that this driver can do the work: on the newest records of the
 active topics, or on synthetic ones when there are none or the broker does not answer. It uses the Spark session of the
-later generation, because much is built at a session's first use; queries with other names and checkpoints share nothing
-else.
+later generation, because much is built at a session's first use. Their queries share nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +28,7 @@ from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import to_java
 from switchyard.kafka.topics import TopicReader
-from switchyard.layout import REHEARSAL, Layout
+from switchyard.layout import REHEARSAL
 from switchyard.object_store import to_hadoop
 from switchyard.offsets import Offsets, count_records, has_reached
 from switchyard.policies import Target
@@ -66,7 +66,7 @@ log = logging.getLogger("switchyard.driver")
 
 
 class _SyntheticRunner(BatchRunner):
-    """A runner for synthetic records. Spark's offset log does not know their offsets: they follow from the batch id."""
+    """A runner for synthetic records: their offsets are not in Spark's offset log, but follow from the batch id."""
 
     def _bounds(self, batch_id: int) -> tuple[Offsets, Offsets]:
         start, end = batch_id * BATCH_RECORDS, (batch_id + 1) * BATCH_RECORDS
@@ -76,10 +76,8 @@ class _SyntheticRunner(BatchRunner):
 def rehearse(
     spark: SparkSession, settings: Settings, place: Path, kafka: Mapping[str, str], touch_pulse: Callable[[], None]
 ) -> None:
-    """Raise when the rows that were written are not the batch join of the records.
-
-    `touch_pulse` is called at each step: on a busy machine a rehearsal takes long, and the watchdog would end it.
-    """
+    """Raise when the rows that were written are not the batch join of the records."""
+    # At each step it shows life: on a busy machine a rehearsal takes long, and the watchdog would end it.
     touch_pulse()
     with _scratch_root(spark, settings, place) as scratch:
         tell(scratch.layout, "rehearsal")
@@ -91,12 +89,15 @@ def rehearse(
         kind = BatchRunner if newest else _SyntheticRunner
         runner = kind(scratch, spec, claim_attempt(scratch.layout, spec.generation))
         if java_kafka is None:
-            writer = _synthetic_rows(spark, spec).writeStream.trigger(processingTime="1 second")
+            users, accounts = _synthetic_records(spark, USERS, LEFT), _synthetic_records(spark, OWNERS, RIGHT)
+            rows = batch_rows(users, accounts, spec.joinType, spec.stateRetention)
+            writer = rows.writeStream.trigger(processingTime="1 second")
         else:
             rows = generation_rows(spark, spec, java_kafka, NEWEST_BATCH_RECORDS)
             writer = rows.writeStream.trigger(availableNow=True)
         _stream(scratch, runner, writer, touch_pulse)
-        verdict = _examine(spark, scratch.layout, spec, java_kafka, touch_pulse)
+        proof = partial(examine, spark, scratch.layout, spec, java_kafka, GATE_RECORDS)
+        verdict = _show_life_during(proof, touch_pulse)
     if not verdict.is_clean or not verdict.records:
         raise SwitchyardError(f"the rehearsal failed: {verdict.describe()}")
     log.info("rehearsed in %.1f s: %s", time.monotonic() - began, verdict.describe())
@@ -123,44 +124,30 @@ def _scratch_root(spark: SparkSession, settings: Settings, place: Path) -> Itera
 
 def _choose_newest(kafka: Mapping[str, str], target: Target) -> GenerationSpec | None:
     """Return a spec of the newest records of the active topics; None when there are none, or no broker answers."""
-    topics = (target.usersTopic, target.accountsTopic)
     try:
         with TopicReader(kafka) as reader:
-            bounds = {topic: reader.bounds(topic) for topic in topics}
+            bounds = {topic: reader.bounds(topic) for topic in (target.usersTopic, target.accountsTopic)}
     except SwitchyardError as error:
         log.warning("rehearsed without the broker: %s", error)
         return None
-    ends = {topic: following for topic, (_, following) in bounds.items()}
+    ends = {topic: next_offsets for topic, (_, next_offsets) in bounds.items()}
     starts = {
-        topic: {part: max(first[part], end - NEWEST_RECORDS // len(following)) for part, end in following.items()}
-        for topic, (first, following) in bounds.items()
+        topic: {part: max(first[part], end - NEWEST_RECORDS // len(ends[topic])) for part, end in ends[topic].items()}
+        for topic, (first, _) in bounds.items()
     }
     if not count_records(starts, ends):
         return None
-    update = {
-        "generation": SYNTHETIC_SPEC.generation + 1,
-        "usersTopic": target.usersTopic,
-        "accountsTopic": target.accountsTopic,
-        "joinType": target.joinType,
-        "startOffsets": starts,
-        "readyOffsets": ends,
-    }
-    return SYNTHETIC_SPEC.model_copy(update=update)
+    update = {**vars(target), "generation": SYNTHETIC_SPEC.generation + 1}
+    return SYNTHETIC_SPEC.model_copy(update=update | {"startOffsets": starts, "readyOffsets": ends})
 
 
-def _examine(
-    spark: SparkSession,
-    layout: Layout,
-    spec: GenerationSpec,
-    kafka: Mapping[str, str] | None,
-    touch_pulse: Callable[[], None],
-) -> GateVerdict:
+def _show_life_during(work: Callable[[], GateVerdict], touch_pulse: Callable[[], None]) -> GateVerdict:
     """Run the data gate in a thread, as a generation's driver does: it may take long."""
     with ThreadPoolExecutor(1, thread_name_prefix="gate") as pool:
-        examining = pool.submit(examine, spark, layout, spec, kafka, GATE_RECORDS)
-        while not concurrent.futures.wait([examining], PULSE_SECONDS).done:
+        verdict = pool.submit(work)
+        while not concurrent.futures.wait([verdict], PULSE_SECONDS).done:
             touch_pulse()
-        return examining.result()
+        return verdict.result()
 
 
 def _stream(settings: Settings, runner: BatchRunner, writer: DataStreamWriter, touch_pulse: Callable[[], None]) -> None:
@@ -186,12 +173,6 @@ def _is_done(runner: BatchRunner) -> bool:
     return runner.progress.position is not None and has_reached(runner.progress.position.end, runner.spec.readyOffsets)
 
 
-def _synthetic_rows(spark: SparkSession, spec: GenerationSpec) -> DataFrame:
-    users = _synthetic_records(spark, USERS, LEFT)
-    accounts = _synthetic_records(spark, OWNERS, RIGHT)
-    return batch_rows(users, accounts, spec.joinType, spec.stateRetention)
-
-
 def _synthetic_records(spark: SparkSession, people: int, side: Side) -> DataFrame:
     """Return records with the columns of a Kafka source, of so many people; each text is the name of its field."""
     numbers = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=BATCH_RECORDS, numPartitions=1).load()
@@ -199,8 +180,5 @@ def _synthetic_records(spark: SparkSession, people: int, side: Side) -> DataFram
     rest = json.dumps({name: name for name, kind in side.values.items() if kind == "string"})[1:]
     value: Column = F.concat(person, F.lit(rest)).cast("binary")
     return numbers.select(
-        value.alias("value"),
-        F.col("timestamp"),
-        F.lit(0).alias("partition"),
-        F.col("value").alias("offset"),
+        value.alias("value"), "timestamp", F.lit(0).alias("partition"), F.col("value").alias("offset")
     )

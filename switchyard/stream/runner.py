@@ -18,7 +18,7 @@ from switchyard.stream.bulk import commit_bulk
 from switchyard.stream.compaction import sort_key
 from switchyard.stream.failures import explain_failure
 from switchyard.stream.offset_log import read_batch_end
-from switchyard.stream.progress_report import Position, ProgressReport
+from switchyard.stream.progress_report import BatchPosition, ProgressReport
 from switchyard.stream.small_batch import collect_if_it_fits
 from switchyard.tables.forgotten import Marks
 from switchyard.tables.logs import tell
@@ -37,7 +37,7 @@ def most_merged_bytes(settings: Settings) -> int:
 
 
 class BatchRunner:
-    """Called by Spark for each micro-batch. The main thread takes `busy` to act between two of them."""
+    """What Spark calls for each micro-batch. The main thread takes `busy` to act between two of them."""
 
     def __init__(self, settings: Settings, spec: GenerationSpec, attempt: int) -> None:
         self.spec = spec
@@ -53,7 +53,7 @@ class BatchRunner:
         self.is_awaited = False
         """Whether a swap waits for records that this driver has still to read, also when the broker tells no lag"""
         self.first_batch: tuple[Offsets, Marks] | None = None
-        """Where the first batch ends and which marks it goes by, as soon as that is known"""
+        """Where the first batch ends and which marks it applies, as soon as that is known"""
         self.fenced: FencedError | None = None
         self.failure: str | None = None
         self._forgetting: threading.Thread | None = None
@@ -63,7 +63,7 @@ class BatchRunner:
         self._merged_bytes = most_merged_bytes(settings)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """A batch that Spark begins while the query is being stopped must give way, or both would wait for ever."""
+        # A batch that Spark begins while the query is being stopped must give way, or both would wait for ever.
         while not self.batch_seen.wait(0.1) or not self.busy.acquire(timeout=0.1):
             self._give_way()
         try:
@@ -95,12 +95,12 @@ class BatchRunner:
         self.sink.check_fence()
         if not self.sink.has_begun(batch_id):
             # A replay goes by the marks that its first run has carried out.
-            self._tell_forgotten(self.sink.carry_out_marks())
+            self._carry_out_marks()
         if records and batch_id == 0:
             self.first_batch = (end, self.sink.marks())
         counts = self._commit(rows, batch_id, records)
         seconds = time.monotonic() - began
-        self.progress.report_batch(Position(batch_id, end, self.sink.versions()), start, counts, seconds)
+        self.progress.report_batch(BatchPosition(batch_id, end, self.sink.versions()), start, counts, seconds)
         if batch_id % FAN_IN == 0:
             self._merge_small_files()
         if self._next_log_line.restart_if_passed(LOG_SECONDS):
@@ -110,12 +110,10 @@ class BatchRunner:
         checkpoint = self.layout.checkpoint(self.spec.generation)
         topics = (self.spec.usersTopic, self.spec.accountsTopic)
         end = read_batch_end(checkpoint, batch_id, topics)
-        if batch_id == 0:
-            return self.spec.startOffsets, end
-        return read_batch_end(checkpoint, batch_id - 1, topics), end
+        return read_batch_end(checkpoint, batch_id - 1, topics) if batch_id else self.spec.startOffsets, end
 
     def _commit(self, rows: DataFrame, batch_id: int, records: int) -> Counts:
-        """A small batch goes through the driver: a Spark job for each table would take longer than the batch."""
+        # A small batch goes through the driver: a Spark job for each table would take longer than the batch.
         table = collect_if_it_fits(rows) if records <= self._small_batch_records else None
         if table is not None:
             return self.sink.commit_arrow(batch_id, table)
@@ -162,16 +160,16 @@ class BatchRunner:
                 self.failure = f"forgetting failed: {explain_failure(error)}"
 
     def _forget_between_batches(self) -> None:
-        """A batch that was left half done is replayed first."""
         position = self.progress.position
-        if self.sink.has_begun(position.batch_id + 1 if position else 0):
-            return
-        lost = self.sink.carry_out_marks()
-        if lost is not None:
-            self._tell_forgotten(lost)
+        # A batch that was left half done is replayed first.
+        is_half_done = self.sink.has_begun(position.batch_id + 1 if position else 0)
+        if not is_half_done and self._carry_out_marks():
             self.progress.change_versions(self.sink.versions())
 
-    def _tell_forgotten(self, lost: dict[str, int] | None) -> None:
+    def _carry_out_marks(self) -> bool:
+        """Remove the rows of people to forget; return whether there were new marks."""
+        lost = self.sink.carry_out_marks()
         if lost is not None:
             rows = ", ".join(f"{count} of {name}" for name, count in lost.items())
             tell(self.layout, f"forgotten: {rows}", generation=self.spec.generation)
+        return lost is not None

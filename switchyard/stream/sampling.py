@@ -1,4 +1,4 @@
-"""Chooses what the data gate compares, so that its cost stays the same however long the history is. Pure.
+"""Choose what the data gate compares, so that it takes as long for ten million rows as for one. Pure.
 
 A row of `joined` belongs to exactly one event of the leading side: the user event, or for asof the account event. So
 some events of that side, with all of their rows, are a sample that can be compared without a look at the other rows.
@@ -15,7 +15,7 @@ from switchyard.offsets import Offsets
 WINDOWS = 3
 """Windows of each partition: at its beginning, in the middle and at its end."""
 LEAST_WINDOW = 50
-"""Offsets of a window at least: some may hold no event, as on a compacted topic."""
+"""The fewest offsets of a window: some may hold no event, as on a compacted topic"""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Window:
 
 
 def list_ranges(topic: str, start: Offsets, end: Offsets) -> list[Window]:
-    """All that lies between two positions of a topic; a partition that is new begins at 0."""
+    """Return the offsets between two positions of a topic; a partition that is new begins at 0."""
     starts = start.get(topic, {})
     return [Window(partition, starts.get(partition, 0), after) for partition, after in end.get(topic, {}).items()]
 
 
 def choose_windows(ranges: Sequence[Window], most_records: int) -> list[Window]:
-    """Windows in these ranges with about `most_records` offsets together, at least one of each range."""
+    """Choose windows with about `most_records` offsets together, at least one of each range."""
     if sum(whole.size for whole in ranges) <= most_records:
         return list(ranges)
     share = max(LEAST_WINDOW, most_records // (WINDOWS * max(1, len(ranges))))
@@ -54,11 +54,11 @@ def _cut_windows(whole: Window, size: int) -> list[Window]:
 
 
 def choose_events(rows_of_events: Sequence[int], most_rows: int, seed: int = 0) -> list[int]:
-    """Which events to compare, by their place in the list: as many as make at most `most_rows` rows together.
+    """Choose events to compare, as indexes into the list: so many that they make at most `most_rows` rows together.
 
-    They are drawn at random, so that people with many events and people with few both have their chance. If every
-    event makes more rows than that, the one with the fewest is compared alone.
+    If every event makes more rows than that, the one with the fewest is compared alone.
     """
+    # At random, so that people with many events and people with few may both be in the sample.
     places = list(range(len(rows_of_events)))
     Random(seed).shuffle(places)
     chosen, rows = [], 0

@@ -1,9 +1,10 @@
-"""Starts the Spark session of the streaming driver and of the batch jobs. Jars come with spark-submit."""
+"""Start the Spark session of the streaming driver and of the batch jobs. Jars come with spark-submit."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -88,36 +89,26 @@ def start_session(settings: Settings, name: str, token_url: str = "") -> SparkSe
 
     `token_url` is the only address that a Kafka client of this session may fetch a token from.
     """
-    conf = session_conf(settings) | {"spark.executor.defaultJavaOptions": executor_options(token_url)}
+    # Of executors on a cluster: their log is configured like ours only if they have this file at the same path.
+    java_options = f"-D{_TOKEN_URLS}={token_url} -Dlog4j2.configurationFile={LOGGING.as_uri()}"
+    conf = session_conf(settings) | {"spark.executor.defaultJavaOptions": java_options}
     session = SparkSession.builder.appName(name).config(map=dict(conf)).getOrCreate()
-    _configure_logging(session)
+    _configure_logging(session.sparkContext._jvm)
     allow_token_url(session, token_url)
-    _hide_slow_batch_warnings(session)
     return session
 
 
-def executor_options(token_url: str) -> str:
-    """Return the Java options of executors on a cluster. Their log is configured like ours if our path exists there."""
-    return f"-D{_TOKEN_URLS}={token_url} -Dlog4j2.configurationFile={LOGGING.as_uri()}"
-
-
-def _configure_logging(session: SparkSession) -> None:
+def _configure_logging(jvm: Any) -> None:
     """Keep values out of the JVM's log: an exception of Spark may quote a record, and is logged before we see it."""
-    jvm = session.sparkContext._jvm
-    place = jvm.java.net.URI(LOGGING.as_uri())  # type: ignore[union-attr]
-    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(place)  # type: ignore[union-attr]
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(LOGGING.as_uri()))
+    # Batches that take longer than the trigger interval are normal here, and `progress` shows them.
+    noisy = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+    for name in (noisy, noisy.replace(".runtime", "")):
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def allow_token_url(session: SparkSession, url: str) -> None:
     """Set the allowed address in the JVM: unset, Kafka's client allows every address; empty, it allows none."""
     session.sparkContext._jvm.java.lang.System.setProperty(_TOKEN_URLS, url)  # type: ignore[union-attr]
-
-
-def _hide_slow_batch_warnings(session: SparkSession) -> None:
-    """Batches that take longer than the trigger interval are normal here, and `progress` shows them."""
-    jvm = session.sparkContext._jvm
-    log4j = jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    noisy = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
-    for name in (noisy, noisy.replace(".runtime", "")):
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
-    logging.getLogger("py4j").setLevel(logging.WARNING)

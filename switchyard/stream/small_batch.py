@@ -1,4 +1,4 @@
-"""Collects a micro-batch into the driver as Arrow, unless it is more than the driver may take."""
+"""Collect a micro-batch into the driver as Arrow, unless it is more than the driver may take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from switchyard.tables.joined_changes import BATCH_SCHEMA
 
 MOST_TASK_ROWS = 64_000
 MOST_TASK_BYTES = 12 * 2**20
-"""What a task may send to the driver: so many rows, of the nth row at most the nth part of so many bytes."""
+"""What a task may send to the driver: so many rows, and at row number n only a row below 12 MiB / n"""
 ROW_BYTES = 64
 """Of the numbers and times in a row"""
 OVERFLOW = "overflow"
@@ -26,13 +26,11 @@ log = logging.getLogger("switchyard.driver")
 
 
 def collect_if_it_fits(rows: DataFrame) -> pa.Table | None:
-    """Return the rows of a batch; None when they are more than the driver may take.
-
-    A task holds all that it sends, so a few records with millions of pairs must be stopped there: by rows, and by bytes
-    that get fewer the more rows there are. Spark's own bound counts what has arrived.
-    """
+    """Return the rows of a batch; None when they are more than the driver may take."""
+    # A task holds all that it sends, so a few records with millions of pairs must be stopped there. Spark's
+    # maxResultSize counts only what has arrived.
     try:
-        table = rows.select("*", _index().alias("index")).where(F.col("index") <= MOST_TASK_ROWS)
+        table = rows.select("*", number_in_task().alias("index")).where(F.col("index") <= MOST_TASK_ROWS)
         collected = table.select(*_collected_columns()).toArrow()
     except Py4JJavaError as error:
         if MAX_RESULT_SIZE not in str(error):
@@ -44,14 +42,14 @@ def collect_if_it_fits(rows: DataFrame) -> pa.Table | None:
     return collected.cast(BATCH_SCHEMA)
 
 
-def _index() -> Column:
-    """The number of a row within its task."""
+def number_in_task() -> Column:
+    """Number the rows of each task from 0: the lower 33 bits of Spark's ids."""
     return F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1))
 
 
 @cache
 def _collected_columns() -> list[Column]:
-    """The columns of a batch. Of a row that is too much for the driver, only its kind is sent: OVERFLOW."""
+    """Return the columns of a batch. Of a row that is too much for the driver, only its kind is sent: OVERFLOW."""
     texts = [name for name, kind in BATCH.items() if kind == "string" and name != "kind"]
     size = reduce(add, [F.coalesce(F.octet_length(name), F.lit(0)) for name in texts], F.lit(ROW_BYTES))
     is_over = (F.col("index") == MOST_TASK_ROWS) | (F.col("index") * size > MOST_TASK_BYTES)

@@ -55,7 +55,8 @@ def _prepare_and_wait(
     try:
         spark = start_session(settings, "switchyard spare", kafka.get(TOKEN_URL, ""))
         rehearse(spark, settings, hand_off.folder, kafka, hand_off.pulse.touch)
-        _collect_garbage(spark)
+        # What the rehearsal has left in the heap
+        spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
         hand_off.pulse.touch()
         fingerprint = hand_off.read_fingerprint()
         hand_off.offer(Offer(pid=os.getpid(), session=os.getsid(0), place=describe_place(), fingerprint=fingerprint))
@@ -83,8 +84,3 @@ def _poll_for_order(spark: SparkSession, hand_off: HandOff, stop: threading.Even
             spark.range(1).collect()
             next_proof.restart(PROOF_SECONDS)
         time.sleep(ORDER_POLL_SECONDS)
-
-
-def _collect_garbage(spark: SparkSession) -> None:
-    """Free what the rehearsal has left in the heap."""
-    spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]

@@ -182,7 +182,7 @@ def fill(path: Path) -> None:
 def test_what_cannot_go_on_says_why_and_leaves_the_tables_alone(
     spark: SparkSession, settings: Settings, topics: Topics, tmp_path: Path, seed: int
 ) -> None:
-    """A damaged checkpoint, records that Kafka has deleted, a topic that was created anew."""
+    """A damaged checkpoint, records that Kafka has deleted, a topic that was created again."""
     layout, admin = settings.layout, AdminClient(topics.kafka)
     topics.send(draw_events(seed, 300))
     with running_driver(settings, topics, tmp_path) as driver:
@@ -210,7 +210,7 @@ def test_what_cannot_go_on_says_why_and_leaves_the_tables_alone(
     os.truncate(checkpoint / "commits" / str(newest), 0)
     expect("its checkpoint is damaged")
     restore()
-    # A snapshot alone would be made anew from older ones and the changes since.
+    # A snapshot alone would be made again from older ones and the changes since.
     for path in checkpoint.glob("state/0/[0-9]*/*.*"):
         os.truncate(path, path.stat().st_size // 2)
     topics.send(draw_events(seed + 1, 50))
@@ -227,7 +227,7 @@ def test_what_cannot_go_on_says_why_and_leaves_the_tables_alone(
     eventually(lambda: topics.users not in AdminClient(topics.kafka).list_topics(timeout=10).topics)
     topics.create(2)
     topics.send(draw_events(seed + 2, 900))
-    expect(f"{topics.users} was deleted and created anew")
+    expect(f"{topics.users} was deleted and created again")
     assert status_generation(layout) == 1
     assert_clean(spark, settings)
     assert newest_progress(layout, 1) == progress, "no batch was committed by any of them"
