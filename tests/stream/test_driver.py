@@ -1,4 +1,4 @@
-"""The driver as a real process: killed at every dangerous point, replaced, stopped, refused."""
+"""The driver as a real process: killed at every dangerous point, replaced, stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import urllib.request
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -17,19 +17,15 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.local.loopback import pick_free_port
 from switchyard.settings import Settings
-from switchyard.stream.attempt import End
-from switchyard.stream.lifecycle import run_generation
 from switchyard.stream.session import METRICS_PATH
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control_message import Message
-from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import reconcile, retire_now
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
 from switchyard.tables.status import read_status
-from tests.events import FIRST_MS, draw_events
+from tests.events import draw_events
 from tests.spark_metrics import SPARK_METRICS
 from tests.stream.driver import FENCED, KILLED, STOPPED, ask, assert_clean, running_driver
 from tests.topics import Topics
@@ -242,54 +238,3 @@ def test_a_generation_that_never_gets_ready_fails_at_its_deadline_and_leaves_not
         active.ask_to_stop()
         assert active.wait() == STOPPED
     assert_clean(spark, settings, 1)
-
-
-def test_a_driver_started_again_after_its_generation_was_superseded_does_nothing(
-    settings: Settings, topics: Topics
-) -> None:
-    ask(settings, topics, "first", "left", "latest")
-    spec = load_spec(settings.layout, 1)
-    assert spec is not None
-    ask(settings, topics, "second", "inner", "latest")
-    before = HistoryStore(settings.layout).ledger()
-    assert before.outcomes["first"].event is Event.SUPERSEDED
-    assert "second" in before.outcomes["first"].detail
-    assert run_generation(settings, spec, topics.kafka) is End.RETIRED
-    assert HistoryStore(settings.layout).ledger() == before
-
-
-def test_a_timestamp_starts_at_the_first_record_not_before_it(settings: Settings, topics: Topics) -> None:
-    for second in (0, 10, 20):
-        topics.send([("user", 0, FIRST_MS + second * 1000, {"userId": "a"})])
-    moment = datetime.fromtimestamp(FIRST_MS / 1000 + 5, UTC).isoformat()
-    ask(settings, topics, "timed", "left", moment)
-    spec = load_spec(settings.layout, 1)
-    assert spec is not None
-    assert spec.startOffsets == {topics.users: {0: 1, 1: 0}, topics.accounts: {0: 0, 1: 0}}
-    assert spec.readyOffsets == {topics.users: {0: 3, 1: 0}, topics.accounts: {0: 0, 1: 0}}
-
-
-@pytest.mark.parametrize(
-    ("users", "accounts", "start", "reason"),
-    [
-        ("no-such-topic", None, "latest", "the topic no-such-topic does not exist"),
-        ("a,b", None, "latest", "is not a topic name"),
-        ("__consumer_offsets", None, "latest", "is not a topic name"),
-        ("control", None, "latest", "is the control topic"),
-        (None, "same", "latest", "cannot both come from"),
-        (None, None, "resume", "no earlier generation"),
-    ],
-)
-def test_bad_request_is_refused_before_a_driver_starts_and_leaves_nothing_behind(
-    settings: Settings, topics: Topics, users: str | None, accounts: str | None, start: str, reason: str
-) -> None:
-    message = Message(users or topics.users, topics.users if accounts == "same" else topics.accounts, "left", start)
-    with TopicReader(topics.kafka) as reader:
-        answer = CommandHandler(settings, reader).take(message, "bad", "test")
-    assert answer.outcome is not None
-    assert (answer.outcome.event, answer.request) == (Event.REJECTED, None)
-    assert reason in answer.outcome.detail
-    assert [entry.event for entry in HistoryStore(settings.layout).ledger().entries] == [Event.REJECTED]
-    assert {path.name for path in Path(settings.root).iterdir()} == {"tables"}
-    assert store.read_rows(settings.layout, "status") == []
-    assert [row["level"] for row in store.read_rows(settings.layout, "logs")].count("WARNING") == 1

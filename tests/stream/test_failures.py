@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,35 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard.layout import Layout
-from switchyard.stream.failures import DETAILS, explain_failure
+from switchyard.stream.failures import DETAILS
 from switchyard.stream.session import MAX_RESULT_SIZE
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import scan_file
 from switchyard.wording import describe_stack
 from tests.events import draw_events
+from tests.failures import SECRET, check, explain
 from tests.stream.running import Stream
 from tests.topics import Topics
-
-SECRET = "jane.doe@example.org"
-TRACE = re.compile(r"\n|\bat (org|java|scala)\.|An error occurred while calling|Traceback|File \"|SQLSTATE|o\d+\.")
-
-
-def check(said: str, *words: str) -> None:
-    for word in words:
-        assert word in said, said
-    assert not TRACE.search(said), said
-    assert SECRET not in said
-    assert "jane" not in said
-    assert said == said.strip()
-    assert len(said) < 400
-
-
-def explain(cause: Callable[[], object]) -> str:
-    try:
-        cause()
-    except Exception as error:
-        return explain_failure(error)
-    raise AssertionError("nothing has failed")
 
 
 @pytest.fixture
@@ -167,12 +146,6 @@ def test_a_file_or_a_version_of_a_table_that_is_gone(spark: SparkSession, table:
         check(explain(read), "a file or a version of a table that it needs is not there any more", "swap again")
 
 
-def test_two_writers_at_the_same_moment(table: str) -> None:
-    one, other = DeltaTable(table), DeltaTable(table)
-    other.delete("number = 1")
-    check(explain(lambda: one.delete("number = 2")), "another writer has changed a table at the same moment")
-
-
 def test_columns_that_a_table_does_not_have(secrets: DataFrame, table: str) -> None:
     writes: list[Callable[[], object]] = [
         lambda: write_deltalake(table, pa.table({"text": [SECRET]}), mode="append"),
@@ -182,10 +155,3 @@ def test_columns_that_a_table_does_not_have(secrets: DataFrame, table: str) -> N
         check(explain(write), "a table has other columns than Switchyard writes; undo")
     numbers = pa.table({"number": [SECRET]})
     check(explain(lambda: write_deltalake(table, numbers, mode="append")), "Cannot cast string '...' to value of Int64")
-
-
-def test_errors_of_python() -> None:
-    check(explain(lambda: {}[SECRET]), f"KeyError: '...'; {DETAILS}")
-    check(explain(lambda: Path("/nowhere/at/all").read_text()), "FileNotFoundError: ", DETAILS)
-    check(explain(lambda: json.loads(SECRET)), "JSONDecodeError: Expecting value: line 1 column 1 (char 0)", DETAILS)
-    check(explain(lambda: pa.array([1, SECRET])), "ArrowInvalid: Could not convert '...'", DETAILS)

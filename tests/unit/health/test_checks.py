@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -19,43 +19,9 @@ from switchyard.health.checks import (
     choose_cure,
     find_orphans,
 )
-from switchyard.health.incidents import Incident, Stage, find_news, open_incidents
-from switchyard.policies import Limits
 from switchyard.settings import Settings
-from switchyard.swap.history import Entry, Event, Ledger, StatusRow
-from tests.specs import TARGET
-
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LIMITS = Limits(
-    stale=timedelta(seconds=15),
-    hung=timedelta(seconds=45),
-    stuck=timedelta(seconds=120),
-    starting=timedelta(seconds=120),
-    lost=timedelta(seconds=300),
-    least_free_bytes=2**30,
-    reject_share=0.5,
-)
-ACTIVE = StatusRow(generation=1, target=TARGET, lastApplied=NOW - timedelta(hours=1), epoch=1, flipped=1)
-
-
-def ago(seconds: float) -> datetime:
-    return NOW - timedelta(seconds=seconds)
-
-
-def entry(swap_id: str, event: Event, generation: int, seconds: float, deadline: datetime | None = None) -> Entry:
-    return Entry(swap_id, event, generation, TARGET, "latest", "test", at=ago(seconds), deadline=deadline)
-
-
-FIRST = [entry("first", Event.REQUESTED, 1, 3700), entry("first", Event.APPLIED, 1, 3600)]
-
-
-def heartbeat(seconds: float, *, lag: int | None = 0, is_batch: bool = True, **fields: float) -> Heartbeat:
-    shape = {"attempt": 1, "batch_id": 7, "input_rows": 100, "rejected_rows": 0, "batch_seconds": 1.0}
-    return Heartbeat(at=ago(seconds), lag=lag, is_batch=is_batch, **{**shape, **fields})  # type: ignore[arg-type]
-
-
-def inputs(*heartbeats: Heartbeat, entries: list[Entry] | None = None, status_row: StatusRow = ACTIVE) -> HealthInputs:
-    return HealthInputs(NOW, Ledger.of(FIRST if entries is None else entries), status_row, heartbeats=heartbeats)
+from switchyard.swap.history import Event, Ledger, StatusRow
+from tests.unit.health.health_inputs import ACTIVE, FIRST, LIMITS, ago, entry, heartbeat, inputs
 
 
 def level(check: str, seen: HealthInputs) -> Level:
@@ -262,18 +228,3 @@ def test_a_silent_stream_is_brought_back_by_whoever_can(
 def test_a_stuck_driver_is_ended_though_it_reports() -> None:
     seen = replace(inputs(*waiting(150, lag=500)), drivers=drivers((1, 900)))
     assert choose_cure(seen, LIMITS, "running") is Cure.END_DRIVER
-
-
-def test_one_alert_when_it_breaks_one_when_it_gets_worse_one_when_it_is_over() -> None:
-    history: list[Incident] = []
-    told = []
-    for minute, seconds in enumerate((5, 60, 90, 400, 500, 3, 4, 60)):
-        verdicts = [check(inputs(heartbeat(seconds)), LIMITS) for name, check in CHECKS.items() if name == "heartbeat"]
-        news = find_news(history, verdicts, NOW + timedelta(minutes=minute))
-        history += news
-        told.append([incident.stage for incident in news])
-    assert told == [[], [Stage.RAISED], [], [Stage.WORSE], [], [Stage.OVER], [], [Stage.RAISED]]
-    assert "over after 4 min" in history[2].detail
-    assert [incident.log_level for incident in history] == ["WARNING", "ERROR", "INFO", "WARNING"]
-    assert set(open_incidents(history)) == {"heartbeat"}
-    assert open_incidents(history[:3]) == {}

@@ -1,4 +1,4 @@
-"""Airflow on one machine: its environment, its keys, and the decisions about processes and runs."""
+"""Airflow on one machine: its environment and its keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from switchyard.layout import Workspace
 from switchyard.local import airflow
 from switchyard.local.airflow import airflow_environment, ensure_keys, ensure_password, read_password
-from switchyard.local.component import pause_seconds
 from switchyard.local.database import Database
 from switchyard.settings import Settings
 
@@ -87,5 +86,8 @@ def test_secrets_are_private_and_made_once(tmp_path: Path, ensure: object) -> No
     assert ensure(workspace).read_text() == before  # type: ignore[operator]
 
 
-def test_restarts_slow_down() -> None:
-    assert [pause_seconds(failures) for failures in (1, 2, 3, 10)] == [1, 2, 4, 30]
+def test_airflow_has_room_for_the_kept_ones_and_for_all_other_tasks(tmp_path: Path) -> None:
+    for keeps, room in ((False, 16), (True, 72)):
+        settings = Settings(root=str(tmp_path), keep_generations=keeps)
+        assert airflow_environment(settings, base={})["AIRFLOW__CORE__PARALLELISM"] == str(room)
+        assert settings.most_generations < room

@@ -21,7 +21,7 @@ from switchyard.local import doctor, loopback
 from switchyard.local.doctor import Finding, _answers, describe_jars, examine, judge_airflow
 from switchyard.settings import Settings
 from switchyard.tables.logs import tell
-from tests.unit.drivers.test_spares import stand_in
+from tests.unit.drivers.stand_in import stand_in
 from tests.waiting import eventually
 
 

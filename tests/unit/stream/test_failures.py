@@ -1,24 +1,20 @@
-"""What people are told when a stream stops, and what a clock that jumps may not do."""
+"""What people are told when a stream stops."""
 
 from __future__ import annotations
 
+import json
 import threading
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.airflow.generation_tasks import is_killed
 from switchyard.errors import SwitchyardError
-from switchyard.offsets import describe_missing
-from switchyard.policies import Rules
-from switchyard.stream.clock_jumps import ClockJumps
 from switchyard.stream.failures import DETAILS, explain_failure, explain_text, is_disk_full, write_when_disk_has_room
-from switchyard.swap.flip_rules import is_dwelling
-from switchyard.swap.history import Entry, Event, Ledger
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+from tests.failures import SECRET, check, explain
 
 
 @pytest.mark.parametrize(
@@ -112,31 +108,21 @@ def test_waiting_for_room_ends_when_it_is_asked_to() -> None:
     assert not is_disk_full(ValueError("28"))
 
 
-def test_which_records_are_gone() -> None:
-    firsts = {"users": {0: 7, 1: 3}, "accounts": {0: 0}}
-    assert describe_missing({"users": {0: 7, 1: 3}, "accounts": {0: 0}}, firsts) == ""
-    assert describe_missing({"users": {0: 4}}, firsts) == (
-        "users, partition 0, offsets 4 to 6; users, partition 1, offsets 0 to 2"
-    )
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    uri = str(tmp_path / "table")
+    write_deltalake(uri, pa.table({"number": [1, 2, 3]}))
+    return uri
 
 
-@pytest.mark.parametrize(("seconds", "jump"), [(1.0, None), (3601.0, 3600.0), (-3599.0, -3600.0)])
-def test_a_jump_is_what_the_other_clock_did_not_see(seconds: float, jump: float | None) -> None:
-    watch = ClockJumps()
-    assert watch.find_jump(NOW, 100.0) is None
-    found = watch.find_jump(NOW + timedelta(seconds=seconds), 101.0)
-    assert found == (None if jump is None else timedelta(seconds=jump))
-    assert watch.find_jump(NOW + timedelta(seconds=seconds + 1), 102.0) is None
+def test_two_writers_at_the_same_moment(table: str) -> None:
+    one, other = DeltaTable(table), DeltaTable(table)
+    other.delete("number = 1")
+    check(explain(lambda: one.delete("number = 2")), "another writer has changed a table at the same moment")
 
 
-def test_a_flip_from_the_future_does_not_keep_the_next_one_waiting() -> None:
-    rules = Rules(dwell=timedelta(seconds=5))
-    ledger = Ledger((Entry("a", Event.APPLIED, 1, at=NOW + timedelta(hours=1)),))
-    assert not is_dwelling(ledger, NOW, rules)
-    assert is_dwelling(ledger, NOW + timedelta(hours=1, seconds=4), rules)
-    assert is_dwelling(ledger, NOW + timedelta(hours=1, seconds=-4), rules)
-
-
-@pytest.mark.parametrize(("exit_code", "expected"), [(0, False), (1, False), (75, False), (137, True), (-9, True)])
-def test_an_end_by_a_signal(exit_code: int, expected: bool) -> None:
-    assert is_killed(exit_code) is expected
+def test_errors_of_python() -> None:
+    check(explain(lambda: {}[SECRET]), f"KeyError: '...'; {DETAILS}")
+    check(explain(lambda: Path("/nowhere/at/all").read_text()), "FileNotFoundError: ", DETAILS)
+    check(explain(lambda: json.loads(SECRET)), "JSONDecodeError: Expecting value: line 1 column 1 (char 0)", DETAILS)
+    check(explain(lambda: pa.array([1, SECRET])), "ArrowInvalid: Could not convert '...'", DETAILS)

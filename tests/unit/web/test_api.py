@@ -23,6 +23,7 @@ from switchyard.health.read_model import ReadModel
 from switchyard.layout import BIG_TABLES, Layout
 from switchyard.settings import Settings
 from switchyard.swap.generations import keep_spec
+from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.changes import Changes, format_position, parse_position
 from switchyard.tables.live import LiveTables
@@ -436,3 +437,17 @@ def test_an_error_that_nobody_foresaw_is_one_sentence(app: FastAPI, layout: Layo
     assert answer.json()["detail"].endswith("; the log of the API server has the details")
     assert "jane" not in answer.text
     assert "\\n" not in answer.text
+
+
+def test_the_page_is_told_when_each_will_retire(kept_root: Layout, kept: HistoryStore, tmp_path: Path) -> None:
+    """Of these its fact *lingering* is made."""
+    for name in ("index.html", "page.js"):
+        (tmp_path / name).touch()
+    everybody = Access(read=lambda: Viewer("test"), command=lambda: Viewer("test"))
+    client = TestClient(create_app(Settings(root=kept_root.root), everybody, tmp_path))
+    shown = client.get("/api/v1/status").json()
+    assert shown["lingering"] == [1, 2, 3]
+    assert [(one["generation"], datetime.fromisoformat(one["at"])) for one in shown["retires"]] == [
+        (entry.generation, (entry.at + timedelta(seconds=900)).replace(microsecond=0))
+        for entry in kept.ledger().lingering
+    ]

@@ -1,0 +1,35 @@
+"""Four generations that are kept, for the tests of every way to see them and to end them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from switchyard.layout import Layout
+from switchyard.policies import Rules
+from switchyard.swap import flip, transitions
+from switchyard.swap.history_store import HistoryStore
+from switchyard.swap.log_messages import open_history
+from tests.kept_generations import ask
+
+
+@pytest.fixture
+def kept_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("SWITCHYARD_KEEP_GENERATIONS", "true")
+    return Layout(str(tmp_path / "root"))
+
+
+@pytest.fixture
+def kept(kept_root: Layout) -> HistoryStore:
+    """Four generations that were active one after the other, and a fifth that is being built."""
+    history = open_history(kept_root)
+    for number in range(1, 5):
+        ask(history, number)
+        now = datetime.now(UTC)
+        assert flip.try_flip(history, f"s-{number}", now, Rules(dwell=timedelta()))
+        transitions.settle_due(history, now)
+    ask(history, 5)
+    return history
