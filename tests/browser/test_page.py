@@ -78,7 +78,7 @@ def rows_of(frame: FrameLocator, name: str) -> list[str]:
 def column_of(frame: FrameLocator, name: str, column: str) -> list[str]:
     """The texts of a column from the first row down; the order of the elements is another one.
 
-    A cell that was drawn anew between the search and the look has no row any more.
+    A cell that was drawn again between the search and the look has no row any more.
     """
     cells = frame.locator(f"#{name} .ag-row .ag-cell[col-id={column}]")
     found = cells.evaluate_all(

@@ -1,4 +1,4 @@
-"""The DAG files, loaded as Airflow loads them, with a home of their own. No database is needed to parse."""
+"""The DAG files, loaded as Airflow loads them, with a separate home. No database is needed to parse."""
 
 from __future__ import annotations
 

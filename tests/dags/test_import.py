@@ -20,7 +20,7 @@ HEAVY = ("pyspark", "deltalake", "confluent_kafka", "pandas", "pyarrow")
 MOST_SECONDS = 0.5
 
 # What Airflow and its Spark provider cost is not ours to save: they are imported first, once for all files. Each file
-# is then imported in a process of its own. Processor time, because other tests may share the machine.
+# is then imported in a separate process. Processor time, because other tests may share the machine.
 PROBE = """
 import json, os, runpy, sys, time
 import airflow.sdk, airflow.providers.apache.spark.operators.spark_submit

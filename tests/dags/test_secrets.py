@@ -95,7 +95,7 @@ def test_the_login_of_a_schema_registry_is_masked_and_goes_no_further() -> None:
 
 
 def test_the_page_of_the_connection_hides_them(tmp_path: Path) -> None:
-    """In a process of its own: Airflow reads this configuration when it is imported."""
+    """In a separate process: Airflow reads this configuration when it is imported."""
     import subprocess
 
     from switchyard.local.airflow import airflow_environment

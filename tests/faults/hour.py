@@ -1,8 +1,8 @@
 """An hour of the demo, then every join over all of it: a swap from `earliest`, one away, and back when it has retired.
 
-`make hour`. The stack is the real one with the shipped settings, on ports and a root of its own; the demo makes the
-records of its hour at once. Prints how long each command took and what the audit compared. Exits 1 when a command was
-not applied or the audit is not clean.
+`make hour`. The stack is the real one with the shipped settings, on separate ports and in a separate root; the demo
+makes the records of its hour at once. Prints how long each command took and what the audit compared. Exits 1 when a
+command was not applied or the audit is not clean.
 """
 
 from __future__ import annotations

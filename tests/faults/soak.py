@@ -1,9 +1,9 @@
 """Random swaps, kills and load for as long as one likes, then the reckoning. `make soak MINUTES=60 SEED=7`.
 
 Everything that is done follows from the seed, which is printed. The stack is the real one, started by its own command
-line, on ports and a root of its own. Exits 1 when an event was lost or is double, a command has no outcome, or one of
-those on the way to the crowd and back, a history of few people with two million joined rows, was not applied, or when
-a run of 20 minutes has not been there and back once.
+line, on separate ports and in a separate root. Exits 1 when an event was lost or is double, a command has no outcome,
+or one of those on the way to the crowd and back, a history of few people with two million joined rows, was not
+applied, or when a run of 20 minutes has not been there and back once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole of Switchyard, started by its own command line on ports and a root of its own."""
+"""The whole of Switchyard, started by its own command line on separate ports and in a separate root."""
 
 from __future__ import annotations
 

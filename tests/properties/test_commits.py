@@ -1,4 +1,4 @@
-"""Appends, folds, merges, vacuum and log clean-up in any order, also in the midst of each other: nothing is lost,
+"""Appends, summaries, merges, vacuum and log clean-up in any order, also in the midst of each other: nothing is lost,
 nothing is there twice, and nobody gets an error."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WRITERS = 2
 
 steps = st.one_of(
     st.tuples(st.just("append"), st.integers(0, WRITERS - 1)),
-    st.tuples(st.sampled_from(["fold", "merge", "vacuum", "look", "mark"]), st.integers(0, WRITERS - 1)),
+    st.tuples(st.sampled_from(["shorten", "merge", "vacuum", "look", "mark"]), st.integers(0, WRITERS - 1)),
 )
 
 
@@ -50,7 +50,7 @@ class World:
         row = Progress(writer, 1, number, at, 1, 1.0, 1, 0, 1, 1, 1, 1, 0, 0, str(number), str(number + 1))
         report(self.layout, row, self.kept[writer])
 
-    def fold(self, generation: int) -> None:
+    def shorten(self, generation: int) -> None:
         shorten_progress(self.layout, generation, START + timedelta(days=1))
 
     def merge(self, generation: int) -> None:
@@ -103,11 +103,11 @@ def meet(patch: pytest.MonkeyPatch, others: list[Callable[[], None]]) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(steps, st.lists(steps, max_size=2)), min_size=1, max_size=8))
-@example([(("append", 0), []), (("append", 0), []), (("fold", 0), []), (("append", 0), [])])
-@example([(("append", 0), [])] * 3 + [(("fold", 0), [("append", 0)]), (("append", 0), [("fold", 0)])])
-@example([(("append", 0), [])] * 3 + [(("vacuum", 0), [])] * 3 + [(("append", 1), [("fold", 0), ("vacuum", 0)])])
-@example([(("append", 0), [])] * 4 + [(("merge", 0), [("fold", 0)]), (("mark", 0), [("mark", 0), ("mark", 0)])])
-def test_whoever_meets_in_the_log(plan: list[tuple[tuple[str, int], list[tuple[str, int]]]]) -> None:
+@example([(("append", 0), []), (("append", 0), []), (("shorten", 0), []), (("append", 0), [])])
+@example([(("append", 0), [])] * 3 + [(("shorten", 0), [("append", 0)]), (("append", 0), [("shorten", 0)])])
+@example([(("append", 0), [])] * 3 + [(("vacuum", 0), [])] * 3 + [(("append", 1), [("shorten", 0), ("vacuum", 0)])])
+@example([(("append", 0), [])] * 4 + [(("merge", 0), [("shorten", 0)]), (("mark", 0), [("mark", 0), ("mark", 0)])])
+def test_any_writers_that_meet_in_the_log(plan: list[tuple[tuple[str, int], list[tuple[str, int]]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "FAN_IN", 2)
         world, others = World(Layout(folder)), list[Callable[[], None]]()

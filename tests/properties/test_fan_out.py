@@ -36,7 +36,7 @@ def test_what_is_recent_lies_between_the_least_and_the_most_of_a_batch(batches: 
 
 
 def run(people: int, records: int, batch: int) -> FanOut:
-    """A fixed set of people with events on both sides in turns: each event meets all of its person's other ones."""
+    """A fixed set of people with events on either side alternately: each event meets all others of its person."""
     fan_out, seen = FanOut(), 0
     while seen < records:
         fan_out.add(batch, round(batch * (seen + batch / 2) / (2 * people)))

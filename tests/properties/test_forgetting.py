@@ -1,5 +1,5 @@
-"""Whatever is forgotten when, and whoever dies in between: `joined` is the join of what is not forgotten, and every
-record that was read has its one place."""
+"""Whatever is forgotten when, and whatever process dies in between: `joined` is the join of what is not forgotten, and
+every record that was read has its one place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def die(*_: object) -> None:
 
 @dataclass
 class World:
-    """A generation's tables, the topics behind them, and whoever writes now."""
+    """A generation's tables, the topics behind them, and the process that writes now."""
 
     layout: Layout
     join_type: str

@@ -71,16 +71,16 @@ def end(hand_off: HandOff, told: Told) -> Steps:
 ACTORS = st.sampled_from([SPARE, *TAKERS, LAUNCHER])
 
 
-# Whoever is at it may go on for a while: somebody slow is then passed by the others.
-TURNS = st.lists(st.tuples(ACTORS, st.integers(1, 7)), max_size=20)
+# An actor may take several steps in a row: the others are slow then.
+RUNS = st.lists(st.tuples(ACTORS, st.integers(1, 7)), max_size=20)
 
 
 @settings(max_examples=300, deadline=None)
-@given(turns=TURNS, crashes=st.lists(st.tuples(st.integers(0, 59), ACTORS), max_size=2))
+@given(runs=RUNS, crashes=st.lists(st.tuples(st.integers(0, 59), ACTORS), max_size=2))
 def test_one_order_at_most_is_carried_out_and_its_giver_knows(
-    turns: list[tuple[int, int]], crashes: list[tuple[int, int]]
+    runs: list[tuple[int, int]], crashes: list[tuple[int, int]]
 ) -> None:
-    schedule = [number for number, steps in turns for _ in range(steps)]
+    schedule = [number for number, steps in runs for _ in range(steps)]
     with TemporaryDirectory() as folder:
         hand_off, told = HandOff.create(Workspace(Path(folder)), {}), Told()
         actors = {number: take(hand_off, number, told) for number in TAKERS}
@@ -100,7 +100,7 @@ def test_one_order_at_most_is_carried_out_and_its_giver_knows(
 
 
 def finish(actors: dict[int, Steps]) -> None:
-    """Whoever is alive goes on, in turns, for longer than anybody needs."""
+    """Every living actor goes on, one step each, for longer than any of them needs."""
     for _ in range(20):
         for number in list(actors):
             if next(actors[number], "over") == "over":

@@ -1,4 +1,4 @@
-"""Folding progress: the audit must not be able to tell, whatever was reported twice, broken or out of order."""
+"""Summaries of progress: an audit must not see a difference, whatever was reported twice, broken or out of order."""
 
 from __future__ import annotations
 

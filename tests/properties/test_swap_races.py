@@ -352,7 +352,7 @@ def test_rollback_of_a_lingering_generation_is_immediate() -> None:
     rest(world)
 
 
-def test_rollback_needs_a_ready_of_its_own() -> None:
+def test_rollback_needs_a_separate_ready() -> None:
     """The generation was READY once, for the request that made it."""
     world = world_with(LEFT, INNER)
     swap_id = world.rollback()
@@ -538,7 +538,7 @@ def test_a_swap_that_fails_leaves_the_active_generation_alone() -> None:
     rest(world)
 
 
-def test_no_old_timer_ends_a_generation_that_lingers_anew() -> None:
+def test_no_old_timer_ends_a_generation_that_lingers_again() -> None:
     """A bystander found generation 1 due, and comes to write it after a rollback and another swap."""
     world = world_with(LEFT, INNER)
     world.wait(9)

@@ -30,14 +30,16 @@ from tests.properties.world import (
 )
 
 REQUESTERS = ("ask", "ask", "rollback", "backfill", "publish")
-DRIVING = ("start", "restart", "work", "ready", "flip", "late_flip", "late_flip", "look", "look", "look")
+DRIVER_STEPS = ("start", "restart", "work", "ready", "flip", "late_flip", "late_flip", "look", "look", "look")
 ENDING = ("die", "fail", "retire_by_hand")
 BYSTANDERS = ("settle", "settle", "settle", "retire_silent", "close", "run_backfill", "run_backfill", "flip_snapshot")
 NUMBERS = st.integers(0, 12)
 PAUSES = st.tuples(st.sampled_from([Point.BEFORE, Point.BEFORE, Point.READ]), st.integers(1, 3))
-TURNS = st.tuples(PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVING, *ENDING, *BYSTANDERS, "tick"]), NUMBERS)
+INTERRUPTIONS = st.tuples(
+    PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVER_STEPS, *ENDING, *BYSTANDERS, "tick"]), NUMBERS
+)
 CRASHES = st.one_of(st.none(), st.none(), st.tuples(st.sampled_from([Point.BEFORE, Point.AFTER]), st.integers(1, 2)))
-PLANS = st.builds(Plan, st.lists(TURNS, max_size=3).map(tuple), CRASHES)
+PLANS = st.builds(Plan, st.lists(INTERRUPTIONS, max_size=3).map(tuple), CRASHES)
 
 
 class SwapMachine(RuleBasedStateMachine):
@@ -69,7 +71,7 @@ class SwapMachine(RuleBasedStateMachine):
             self.world.run("advance")
         self.world.run("advance", 0, plan)
 
-    @rule(name=st.sampled_from(DRIVING), number=NUMBERS, plan=PLANS)
+    @rule(name=st.sampled_from(DRIVER_STEPS), number=NUMBERS, plan=PLANS)
     def driver(self, name: str, number: int, plan: Plan) -> None:
         self.world.run(name, number, plan)
 

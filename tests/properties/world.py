@@ -77,9 +77,9 @@ class Driver:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who gets a turn at which of an actor's pauses, and where the actor crashes, if it does."""
+    """Which other actors interrupt an actor at which of its pauses, and where it crashes, if it does."""
 
-    turns: tuple[tuple[Pause, str, int], ...] = ()
+    interruptions: tuple[tuple[Pause, str, int], ...] = ()
     crash: Pause | None = None
 
 
@@ -109,13 +109,13 @@ class World:
         self._others: dict[Pause, list[Callable[[], object]]] = {}
         self._pauses: dict[Point, int] = {}
 
-    # Turns: one actor at work, others in between
+    # Interruptions: one actor at work, others in between
 
     def run(self, name: str, number: int = 0, plan: Plan | None = None) -> None:
         """One step of an actor. A driver that crashes in it is dead; all others are stateless and come again."""
         plan = plan or Plan()
         others: dict[Pause, list[Callable[[], object]]] = {}
-        for pause, other, its_number in plan.turns:
+        for pause, other, its_number in plan.interruptions:
             others.setdefault(pause, []).append(partial(getattr(self, other), its_number))
         if plan.crash:
             others.setdefault(plan.crash, []).append(crash)
@@ -137,11 +137,11 @@ class World:
         if not self._others:
             return
         self._pauses[point] = nth = self._pauses.get(point, 0) + 1
-        turns = self._others.pop((point, nth), [])
-        # Nobody interrupts those who interrupt.
+        interruptions = self._others.pop((point, nth), [])
+        # An interruption is not interrupted.
         others, self._others = self._others, {}
-        for turn in turns:
-            turn()
+        for interrupt in interruptions:
+            interrupt()
         self._others = others
 
     # Requesters
@@ -287,7 +287,7 @@ class World:
             flip.try_flip(early, requested(read)[-1].swapId, read[-1].at, self.rules)
 
     def advance(self, number: int = 0) -> None:
-        """The next step towards the flip, whoever has to take it."""
+        """The next step towards the flip, by the actor that has to take it."""
         ledger = self.history.kept
         wanted = ledger.pending
         if wanted is None or flip_rules.number_to_withdraw(ledger, self.history.row, self.now):
@@ -433,7 +433,7 @@ class World:
         assert requested(entries)[-1].swapId != entry.swapId
 
     def check_failed(self, entries: list[Entry], entry: Entry) -> None:
-        """Only for a reason of its own: its deadline, or its driver."""
+        """Only because of its deadline or its driver."""
         assert entry.swapId not in self.flipped
         (own,) = [e for e in entries if e.swapId == entry.swapId and e.event is Event.REQUESTED]
         assert entry.generation != self.history.row.generation

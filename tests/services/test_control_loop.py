@@ -93,7 +93,7 @@ class Yard:
         return Target(users or self.topics.users, self.topics.accounts, join_type)
 
     def send(self, content: Content, partition: int = 0, ts_ms: int = 0) -> str:
-        """Sends a message and returns the id that it gets when it has none of its own."""
+        """Sends a message and returns the id that it gets when it names none."""
         value = json.dumps(content).encode() if isinstance(content, dict) else content
         self.producer.produce(self.control, value, partition=partition, timestamp=ts_ms)
         assert self.producer.flush(30) == 0
@@ -560,7 +560,7 @@ def recreate(yard: Yard, **config: str) -> None:
     yard.sent.clear()
 
 
-def test_a_control_topic_that_was_created_anew_is_read_from_its_beginning(yard: Yard) -> None:
+def test_a_control_topic_that_was_created_again_is_read_from_its_beginning(yard: Yard) -> None:
     yard.activate("first")
     old = [yard.send({"joinType": join}) for join in ("inner", "natural")]
     yard.round()

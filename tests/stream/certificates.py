@@ -1,4 +1,4 @@
-"""Certificates for the tests, made anew each time: an authority, and what it signs."""
+"""Certificates for the tests, made again each time: an authority, and what it signs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.stream.identity_provider import AUDIENCE, ISSUER, IdentityProvider, r
 CANARY = "canary-7f3a9c"
 # With everything that a quoting could stumble over, on top of what is searched for.
 PASSWORD = rf"""{CANARY} "quoted" \n\\ it's=#;,${{x}} ünï"""
-# The broker reads this one from a file of its own, which knows only Latin letters.
+# The broker reads this one from a separate file, which knows only Latin letters.
 PLAIN_PASSWORD = rf"{CANARY} a=b;c\d"
 CLIENT_SECRET = f"{CANARY}~secret/+="
 KEY_PASSWORD = f"{CANARY}-key"

@@ -83,7 +83,7 @@ def test_each_topic_is_read_once(
 
 @pytest.fixture
 def tiny_results(spark: SparkSession) -> Iterator[None]:
-    """Spark lets the driver collect 1 MiB only; it asks its configuration anew for each job."""
+    """Spark lets the driver collect 1 MiB only; it asks its configuration again for each job."""
     conf = spark.sparkContext._jsc.sc().conf()
     before = conf.get(MAX_RESULT_SIZE)
     conf.set(MAX_RESULT_SIZE, "1m")

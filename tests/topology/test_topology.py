@@ -96,7 +96,7 @@ def test_airflow_keeps_its_records_in_postgres(topology: Topology) -> None:
 
 
 def test_a_broker_is_killed_in_the_middle_of_a_swap(topology: Topology, traffic: Traffic) -> None:
-    """One that leads a partition of the new users topic. A spare with executors of its own takes the swap."""
+    """One that leads a partition of the new users topic. A spare with separate executors takes the swap."""
     assert all(sorted(there) == list(NODES) for there in topology.brokers.copies("users"))
     settings, (old_users, new_users) = topology.settings, (PAIRS[0][0], PAIRS[1][0])
     spare = eventually(

@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 75", 75), ("kill -9 $$", 137), ("true", 0)])
-def test_the_exit_code_of_a_kept_process_outlives_its_parent(workspace: Workspace, command: str, code: int) -> None:
+def test_the_exit_code_of_a_detached_process_outlives_its_parent(workspace: Workspace, command: str, code: int) -> None:
     hand_off = HandOff.create(workspace, {})
     started = start_detached(hand_off.folder, ["/bin/sh", "-c", f"echo last words; {command}"], os.environ)
     process = DetachedProcess(hand_off.folder, started.pid)

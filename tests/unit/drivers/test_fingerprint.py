@@ -11,7 +11,7 @@ from switchyard.drivers.spares import (
 from switchyard.settings import Settings
 
 
-def test_the_stamp_names_what_has_changed(tmp_path: Path) -> None:
+def test_the_fingerprint_names_what_has_changed(tmp_path: Path) -> None:
     jar, code = tmp_path / "a.jar", tmp_path / "project" / "switchyard" / "a.py"
     code.parent.mkdir(parents=True)
     for path in (jar, code):

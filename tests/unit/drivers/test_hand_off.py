@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("session", [0, 1, -1])
-def test_an_offer_that_names_no_session_of_its_own_is_none(workspace: Workspace, session: int) -> None:
+def test_an_offer_that_names_no_separate_session_is_none(workspace: Workspace, session: int) -> None:
     """Session 0 would be every process that belongs to the system."""
     with pytest.raises(ValueError, match="greater than 1"):
         Offer(pid=2, session=session, place="here", fingerprint={})

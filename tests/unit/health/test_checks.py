@@ -35,7 +35,7 @@ def level(check: str, seen: HealthInputs) -> Level:
     ("seconds", "expected"),
     [(1, Level.OK), (15, Level.OK), (16, Level.WARNING), (46, Level.MENDING), (301, Level.PERSON)],
 )
-def test_a_silent_generation_is_noticed_mended_and_then_handed_to_a_person(seconds: float, expected: Level) -> None:
+def test_a_silent_generation_is_noticed_repaired_and_then_handed_to_a_person(seconds: float, expected: Level) -> None:
     assert level("heartbeat", inputs(heartbeat(seconds))) is expected
 
 
@@ -218,7 +218,7 @@ def test_a_driver_of_a_generation_that_is_over_is_an_orphan_once_it_had_time_to_
         (60, [], "success", Cure.ASK_PERSON),
     ],
 )
-def test_a_silent_stream_is_brought_back_by_whoever_can(
+def test_a_silent_stream_is_brought_back_by_what_can_do_it(
     seconds: float, ages: list[tuple[int, float]], task_state: str | None, cure: Cure
 ) -> None:
     seen = replace(inputs(heartbeat(seconds)), drivers=drivers(*ages))

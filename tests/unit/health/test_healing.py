@@ -56,7 +56,7 @@ def report_at(settings: Settings, seconds_ago: float, attempt: int = 3) -> None:
 
 @contextmanager
 def stand_in(settings: Settings, generation: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the command line of a driver, in a session of its own."""
+    """A process with the command line of a driver, in a separate session."""
     properties = settings.workspace.kafka_properties(generation, 1)
     code = "import time; time.sleep(600)"
     command = [sys.executable, "-c", code, "--generation", str(generation), "--kafka-properties", str(properties)]

@@ -62,7 +62,7 @@ def test_a_machine_on_which_nothing_runs(tmp_path: Path) -> None:
     assert "GiB free at" in found["disk"].finding
 
 
-def test_what_is_wrong_on_this_machine_says_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_on_this_machine_says_how_to_repair_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LEAST_FREE_GIB", 10**6)
     with socket.create_server((loopback.HOST, 0)) as server:
         found = findings(Settings(root=str(tmp_path), airflow_port=server.getsockname()[1]))

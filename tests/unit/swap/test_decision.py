@@ -106,7 +106,7 @@ def test_a_topic_that_is_not_named_is_not_checked_before_a_message_is_sent() -> 
 
 
 def test_a_topic_outside_the_allow_list_is_not_looked_for() -> None:
-    """Whoever may not name it does not learn whether it exists."""
+    """A person who may not name it does not learn whether it exists."""
     with pytest.raises(InputError, match="outside the allow-list"):
         check_target(Target("missing", "accounts", "left"), Policy(ACTIVE, allowed_topics=("accounts",)), TOPICS)
 

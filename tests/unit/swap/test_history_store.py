@@ -48,7 +48,7 @@ def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datet
 
 
 def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...]) -> list[Any]:
-    """Runs each in a process of its own, all at once, and returns what they say. Delta-rs does not survive a fork."""
+    """Runs each in a separate process, all at once, and returns what they say. Delta-rs does not survive a fork."""
     context = multiprocessing.get_context("spawn")
     barrier, said = context.Barrier(len(arguments)), context.Queue()
     racers = [context.Process(target=work, args=(layout.root, barrier, said, *given)) for given in arguments]
@@ -303,7 +303,7 @@ def test_of_a_flip_and_its_withdrawal_exactly_one_happens(layout: Layout) -> Non
     assert history.status_row().epoch == answers[True].count(True)
 
 
-def test_whoever_writes_the_outcome_of_what_was_given_up_knows_the_reason(layout: Layout) -> None:
+def test_the_writer_of_an_outcome_knows_why_the_swap_was_given_up(layout: Layout) -> None:
     """The one that gave it up is interrupted between the withdrawal and the outcome."""
     history = HistoryStore(layout)
     make_ready(history, "first")

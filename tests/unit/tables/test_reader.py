@@ -202,7 +202,7 @@ def test_before_anything_is_active_every_name_is_empty(layout: Layout) -> None:
         assert (page.rows, page.total) == ([], 0)
 
 
-def test_a_log_that_was_cleaned_up_is_opened_anew(layout: Layout) -> None:
+def test_a_log_that_was_cleaned_up_is_opened_again(layout: Layout) -> None:
     followed = FollowedTable(layout, "logs")
     store.append_rows(layout, "logs", [{"ts": START, "msg": "one"}])
     assert followed.advance() is None

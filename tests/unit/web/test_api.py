@@ -398,11 +398,11 @@ def test_a_new_control_message_comes_with_the_stream_masked_and_cut(
 
 
 def test_a_stream_ends_so_that_the_login_is_checked_again(reader: Any, layout: Layout, settings: Settings) -> None:
-    async def drain() -> int:
+    async def read_to_end() -> int:
         stream = stream_changes(ReadModel(settings), VIEWERS["admin"], None, [], life_seconds=0.1)
         return len([part async for part in stream])
 
-    assert asyncio.run(drain()) == 1
+    assert asyncio.run(read_to_end()) == 1
 
 
 @pytest.mark.parametrize("query", ["rows=joined", "position=x", "position=status%3D1%0Aid:"])
