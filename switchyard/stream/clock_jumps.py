@@ -8,7 +8,7 @@ MOST_DRIFT = timedelta(seconds=2)
 
 
 class ClockJumps:
-    """Compares the wall clock with the monotonic clock."""
+    """A comparison of the wall clock with the monotonic clock."""
 
     def __init__(self) -> None:
         self._last: tuple[datetime, float] | None = None

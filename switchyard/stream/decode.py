@@ -9,7 +9,6 @@ is found only if the value is exactly one JSON document. If a field is repeated,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from pyspark.sql import Column, DataFrame
@@ -37,23 +36,15 @@ def decode(records: DataFrame, side: Side) -> DataFrame:
     | {"userId": "a", "age": "3"} | reject    | -      | age must be a whole number of 64 bits, is string |
     | -                           | tombstone | -      | -                                                |
     """
-    made = _expressions(side)
-    plain = records.withColumn("is_text", made.is_text).withColumn("plain", made.plain)
-    parsed = plain.withColumn("document", made.document)
-    return parsed.withColumn("reason", made.reason).select(*made.decoded)
-
-
-@dataclass(frozen=True)
-class _Expressions:
-    is_text: Column
-    plain: Column
-    document: Column
-    reason: Column
-    decoded: tuple[Column, ...]
+    steps, decoded = _expressions(side)
+    for name, expression in steps.items():
+        records = records.withColumn(name, expression)
+    return records.select(*decoded)
 
 
 @cache
-def _expressions(side: Side) -> _Expressions:
+def _expressions(side: Side) -> tuple[dict[str, Column], list[Column]]:
+    """Return columns to add one after the other, each made of those before it, and the columns to select then."""
     # Cached: they are hundreds of calls into the JVM, and belong to no session and no frame.
     text = F.col("value").cast("string")
     wrapped = F.concat(F.lit("["), text, F.lit(f',"{END}"]'))
@@ -61,7 +52,7 @@ def _expressions(side: Side) -> _Expressions:
     schema = ", ".join(f"{name} {kind}" for name, kind in side.columns.items())
     is_read = F.coalesce(F.col("plain")[side.key].isNotNull(), F.lit(False))
     is_valid = F.col("value").isNotNull() & F.col("reason").isNull()
-    decoded = (
+    decoded = [
         F.when(F.col("value").isNull(), "tombstone")
         .when(F.col("reason").isNotNull(), "reject")
         .otherwise("valid")
@@ -76,14 +67,14 @@ def _expressions(side: Side) -> _Expressions:
         F.when(F.col("reason").isNotNull(), F.when(F.col("is_text"), text).otherwise(F.base64("value"))).alias("text"),
         F.col("reason"),
         F.when(~is_valid, _owner(side)).alias("owner"),
-    )
-    return _Expressions(
-        is_text=F.is_valid_utf8(text),
-        plain=F.when(is_plain, F.from_json(text, schema)),
-        document=F.when(F.col("is_text") & ~is_read, F.try_parse_json(wrapped)),
-        reason=F.when(F.col("value").isNotNull() & ~is_read, _reason(side)),
-        decoded=decoded,
-    )
+    ]
+    steps = {
+        "is_text": F.is_valid_utf8(text),
+        "plain": F.when(is_plain, F.from_json(text, schema)),
+        "document": F.when(F.col("is_text") & ~is_read, F.try_parse_json(wrapped)),
+        "reason": F.when(F.col("value").isNotNull() & ~is_read, _reason(side)),
+    }
+    return steps, decoded
 
 
 def plain_pattern(side: Side) -> str:

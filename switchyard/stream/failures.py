@@ -86,7 +86,8 @@ def explain_text(text: str, details: str = DETAILS) -> str:
     """Explain the text of a failed query, which has the stack traces of Java and Python in it."""
     if own := _OWN_ERROR.search(text):
         return mask_emails(own[1].strip())
-    return _find_known(text) or "; ".join(filter(None, [_name_cause(text), details]))
+    known = next((sentence for pattern, sentence in _KNOWN.items() if re.search(pattern, text)), None)
+    return known or "; ".join(filter(None, [_name_cause(text), details]))
 
 
 def _name_cause(text: str) -> str:
@@ -102,10 +103,6 @@ def _shorten(message: str) -> str:
     line = _PACKAGE.sub("", clean_foreign_text(sentence))
     cut = line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
     return " ".join(cut.split()).rstrip(".;, ")
-
-
-def _find_known(text: str) -> str | None:
-    return next((sentence for pattern, sentence in _KNOWN.items() if re.search(pattern, text)), None)
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -35,7 +35,7 @@ from switchyard.tables.progress import Progress, newest_progress
 from switchyard.tables.schemas import FILE_SCHEMAS
 
 ROWS_SHARE = 4
-"""The gate counts the rows of as many events as make about so many times the limit, and compares some of these."""
+"""Where events make many rows, as many events are counted as make so many times the limit, and some are compared."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class _Gate:
 
     @cached_property
     def windows(self) -> list[Window]:
-        """Of the leading side"""
+        """The offsets of the leading side that are compared: all of a short history, else a sample"""
         ranges = list_ranges(self.spec.topic_of(self.side), self.spec.startOffsets, self.end)
         most = sum(window.size for window in ranges) if self.is_short else self.limit // SAMPLE_SHARE
         if self.rows > ROWS_SHARE * self.limit:

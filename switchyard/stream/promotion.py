@@ -101,7 +101,7 @@ class Promotion:
             return examine(self._running.spark, self._attempt.layout, self._attempt.spec, kafka, limit, known)
 
     def cancel(self) -> None:
-        # The gate is many small jobs one after the other, and one that begins after a cancellation goes on.
+        # Spark cancels only the jobs that run now, and the gate starts many one after the other: so again and again.
         while self._verdict is not None and not self._verdict.done():
             self._running.spark.sparkContext.cancelAllJobs()
             concurrent.futures.wait([self._verdict], CANCEL_SECONDS)

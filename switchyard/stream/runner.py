@@ -32,7 +32,7 @@ log = logging.getLogger("switchyard.driver")
 
 
 def most_merged_bytes(settings: Settings) -> int:
-    """The size of the largest files that a driver makes of small ones."""
+    """Return the size of the largest files that a driver merges small ones into."""
     return min(settings.keeping.file_bytes, MOST_MERGED_BYTES)
 
 
@@ -94,7 +94,7 @@ class BatchRunner:
         records = count_records(start, end)
         self.sink.check_fence()
         if not self.sink.has_begun(batch_id):
-            # A replay goes by the marks that its first run has carried out.
+            # A replay applies the marks that its first run has carried out.
             self._carry_out_marks()
         if records and batch_id == 0:
             self.first_batch = (end, self.sink.marks())

@@ -1,3 +1,5 @@
+"""A workspace for the processes of a test."""
+
 from __future__ import annotations
 
 from pathlib import Path
