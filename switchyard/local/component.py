@@ -48,6 +48,16 @@ class Component:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def is_steady(self) -> bool:
+        """Return whether it has run for so long that a start can no longer be what it is busy with."""
+        return self.is_running() and self._steady.has_passed
+
+    def kill(self) -> None:
+        """End a process that hangs; `revive` starts it again."""
+        if self._process is not None:
+            self._process.kill()
+
     def revive(self) -> str | None:
         """Restart a dead process when its pause is over; return a sentence for the log when there is news."""
         if self.is_running():

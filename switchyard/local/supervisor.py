@@ -27,6 +27,8 @@ from switchyard.settings import Settings, load_settings
 
 READY_SECONDS = 300.0
 ROUND_SECONDS = 1.0
+HEALTH_SECONDS = 5.0
+HUNG_SECONDS = 15.0
 # The name of each part in Airflow's health report.
 HEALTH_NAMES = {
     "api-server": "metadatabase",
@@ -48,6 +50,8 @@ class Supervisor:
         self._first_generation = FirstGeneration(settings, self._api, datetime.now(UTC))
         self._has_demo = demo
         self._deadline = Deadline(READY_SECONDS)
+        self._health_due = Deadline(HEALTH_SECONDS)
+        self._silent: dict[str, Deadline] = {}
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -73,7 +77,24 @@ class Supervisor:
                 log.warning("%s", news)
         if self._state.phase == "starting":
             self._check_start()
+        elif self._health_due.restart_if_passed(HEALTH_SECONDS):
+            self._end_hung_parts()
         self._report(self._state.phase)
+
+    def _end_hung_parts(self) -> None:
+        """End each part of Airflow that lives but no longer writes heartbeats, so that the next round restarts it."""
+        # A scheduler that loses its database for a second waits for its tasks to end, and the task of a stream never
+        # does (LocalExecutor.end in Airflow 3.3).
+        healthy = self._api.healthy_parts()
+        for component in self._installation.airflow:
+            # Without the database, or an API server that reads it, no heartbeat says anything.
+            is_known = "metadatabase" in healthy and component.is_steady
+            if not is_known or HEALTH_NAMES[component.name] in healthy:
+                self._silent.pop(component.name, None)
+            elif self._silent.setdefault(component.name, Deadline(HUNG_SECONDS)).has_passed:
+                log.warning("%s runs but has written no heartbeat for long; it is ended.", component.name)
+                component.kill()
+                del self._silent[component.name]
 
     def _revive(self, component: Component) -> str | None:
         """Restart what ended. A restart that fails is tried again; while everything starts, it fails the start."""
@@ -130,6 +151,8 @@ def main() -> int:
     parser.add_argument("--no-demo", action="store_true")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
+    # It would log each look at Airflow's health.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     settings = load_settings()
     with lock_file(settings.workspace).open("w") as lock:
         try:

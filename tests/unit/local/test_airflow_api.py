@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -16,7 +16,7 @@ from switchyard.local.airflow_api import AirflowApi, ApiError
 
 
 @contextmanager
-def server(*answers: int | str) -> Iterator[AirflowApi]:
+def server(*answers: int | str, document: Mapping[str, object] | None = None) -> Iterator[AirflowApi]:
     """Gives these answers to calls, one each: a status, or `hang` or `close` for none at all; then 200 for ever."""
     left = list(answers)
     ended = threading.Event()
@@ -36,7 +36,7 @@ def server(*answers: int | str) -> Iterator[AirflowApi]:
             self._answer(201)
 
         def _answer(self, status: int) -> None:
-            body = json.dumps({"access_token": "t", "state": "running"}).encode()
+            body = json.dumps(document or {"access_token": "t", "state": "running"}).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
