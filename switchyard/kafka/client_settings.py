@@ -14,7 +14,7 @@ from pathlib import Path
 
 from switchyard.errors import InputError
 from switchyard.kafka.security import check_security, is_security, java_security
-from switchyard.kafka.translate_settings import normalise, rename_for_java
+from switchyard.kafka.translate_settings import merge, normalise, rename_for_java
 
 PASTED = "properties"
 # Fields of Airflow's Kafka provider, and callbacks, which are code.
@@ -28,7 +28,8 @@ _MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 def client_properties(extra: Mapping[str, object], connection: str = "kafka_default") -> dict[str, str]:
     """Return the client settings in a connection's extra field, checked, all as text.
 
-    The field may also hold PASTED, the text of a whole properties file; a single setting wins over it.
+    The field may also hold PASTED, the text of a whole properties file. A single setting wins over it, however each is
+    spelled.
     """
     with _naming(connection):
         return _client_properties(extra)
@@ -45,7 +46,7 @@ def _naming(connection: str) -> Iterator[None]:
 def _client_properties(extra: Mapping[str, object]) -> dict[str, str]:
     given = {str(name): _text(str(name), value) for name, value in extra.items() if _is_for_a_client(str(name))}
     pasted = parse_properties(given.pop(PASTED, ""), f"{PASTED} of the connection kafka_default")
-    properties = normalise(pasted | given)
+    properties = merge(pasted, given)
     if not properties.get("bootstrap.servers"):
         raise InputError("the connection kafka_default has no bootstrap.servers in its extra field; add it there")
     check_security(properties)

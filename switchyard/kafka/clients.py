@@ -94,9 +94,12 @@ class ErrorListener:
         self._access_error: tuple[str, str] | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        sentence = diagnose(error.code(), error.str(), self._properties.get("sasl.mechanisms"))
+        sentence = self.diagnose(error)
         if sentence is not None:
             self._access_error = (sentence, error.str())
+
+    def diagnose(self, error: KafkaError) -> str | None:
+        return diagnose(error.code(), error.str(), self._properties.get("sasl.mechanisms"))
 
     def forget(self) -> None:
         self._access_error = None
@@ -173,7 +176,8 @@ def list_topics(
 
 def explain(error: KafkaException, what: str, listener: ErrorListener | None = None) -> SwitchyardError:
     cause = error.args[0]
-    sentence = diagnose(cause.code(), cause.str()) if isinstance(cause, KafkaError) else None
+    tell = listener.diagnose if listener else lambda error: diagnose(error.code(), error.str())
+    sentence = tell(cause) if isinstance(cause, KafkaError) else None
     if sentence is not None:
         return AccessError(sentence)
     text = listener.hide(_text(error)) if listener else _text(error)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from switchyard.deadline import Deadline
-from switchyard.kafka.clients import ErrorListener, diagnose, open_client
+from switchyard.kafka.clients import ErrorListener, open_client
 
 LOG_SECONDS = 60.0
 MOST_AT_ONCE = 1000
@@ -29,7 +29,7 @@ class LoggingListener(ErrorListener):
     def __call__(self, error: KafkaError) -> None:
         super().__call__(error)
         if self._next_line.restart_if_passed(LOG_SECONDS):
-            log.warning("Kafka: %s", diagnose(error.code(), error.str()) or self.hide(error.str()))
+            log.warning("Kafka: %s", self.diagnose(error) or self.hide(error.str()))
 
 
 def open_watcher(properties: Mapping[str, str], group: str) -> Consumer:

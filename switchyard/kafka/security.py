@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from switchyard.kafka.translate_settings import EXTENSIONS, JAAS, METHOD, OIDC
+from switchyard.kafka.translate_settings import (
+    EXTENSIONS,
+    JAAS,
+    METHOD,
+    OIDC,
+    is_for_java,
+    is_java_number,
+    split_extensions,
+)
 from switchyard.kafka.translate_settings import wrong as _wrong
 
 SECRETS = (
@@ -30,7 +38,7 @@ PASSWORD_MECHANISMS = {
     "SCRAM-SHA-512": "scram.ScramLoginModule",
 }
 OAUTHBEARER = "OAUTHBEARER"
-TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+TOKEN_URL = f"{OIDC}.token.endpoint.url"
 SUBJECT = f"{OIDC}.sub.claim.name"
 _OIDC_NEEDS = (f"{OIDC}.client.id", f"{OIDC}.client.secret", TOKEN_URL)
 _SASL = {
@@ -58,10 +66,13 @@ _TLS = {
     METHOD,
 }
 _FAMILY = re.compile(r"(security|sasl|ssl|https|enable\.(ssl|sasl))\.")
-_EXTENSIONS = re.compile(r"[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*(,[A-Za-z]+=[\t\x20-\x2b\x2d-\x7e]*)*")
+_PAIR = r"[A-Za-z]+=(?:[\t\x20-\x2b\x2d-\x5b\x5d-\x7e]|\\[,\\])*"
+_EXTENSIONS = re.compile(f"{_PAIR}(,{_PAIR})*")
 # librdkafka sends the scope as it is, Java encodes it for a form: allow what is the same in both.
 _SCOPE = re.compile(r"[ !$'-*,-\[\]-~]*")
 _CLAIM = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
+_NUMBER = re.compile(r"\d{1,18}(\.\d{1,18})?")
+_TLS_VERSION = re.compile(r"TLS(v1\.[23])?")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LOGIN = "org.apache.kafka.common.security"
 
@@ -82,6 +93,8 @@ def check_security(properties: Mapping[str, str]) -> None:
     given = {name for name in properties if is_security(name) and name != "security.protocol"}
     if properties.get("enable.ssl.certificate.verification", "true").lower() != "true":
         raise _wrong("enable.ssl.certificate.verification", "must stay true: Spark's client always verifies")
+    _check_java(properties)
+    given = {name for name in given if not is_for_java(name)}
     _refuse(given - _SASL - _TLS - {"enable.ssl.certificate.verification"}, "cannot be passed on to both clients")
     if protocol != "SASL_SSL":
         _refuse(given & _SASL, "needs security.protocol to be SASL_SSL")
@@ -90,6 +103,16 @@ def check_security(properties: Mapping[str, str]) -> None:
     _check_tls(properties)
     if protocol == "SASL_SSL":
         _check_sasl(properties)
+
+
+def _check_java(properties: Mapping[str, str]) -> None:
+    """Look at what only Java's client gets: it refuses a bad value in the driver alone, long after the start."""
+    for name, value in sorted(properties.items()):
+        if is_java_number(name):
+            if not _NUMBER.fullmatch(value):
+                raise _wrong(name, "must be a number")
+        elif is_for_java(name) and not all(_TLS_VERSION.fullmatch(version.strip()) for version in value.split(",")):
+            raise _wrong(name, "must name TLSv1.2 or TLSv1.3: librdkafka takes no older version")
 
 
 def _check_tls(properties: Mapping[str, str]) -> None:
@@ -131,8 +154,12 @@ def _check_oidc(properties: Mapping[str, str]) -> None:
         raise _wrong(SUBJECT, "must be the name of a claim, without spaces and quotation marks")
     extensions = properties.get(EXTENSIONS, "")
     if extensions and not _EXTENSIONS.fullmatch(extensions):
-        raise _wrong(EXTENSIONS, "must be name=value pairs with commas between, the names of letters only")
-    if any(pair.startswith("auth=") for pair in extensions.split(",")):
+        raise _wrong(
+            EXTENSIONS,
+            "must be name=value pairs with commas between, the names of letters only, with a backslash before a comma "
+            "or a backslash of a value",
+        )
+    if "auth" in split_extensions(extensions):
         raise _wrong(EXTENSIONS, "may not have one named auth: Kafka keeps that name for the token")
 
 
@@ -159,7 +186,9 @@ def java_security(properties: Mapping[str, str]) -> dict[str, str]:
         java |= _java_trust(properties, "ssl.ca") | _java_identity(properties)
         algorithm = properties.get(METHOD, "https")
         java[METHOD] = "" if algorithm == "none" else algorithm
+        java |= {name: value for name, value in properties.items() if is_for_java(name) and name.startswith("ssl.")}
     if protocol == "SASL_SSL":
+        java |= {name: value for name, value in properties.items() if is_java_number(name)}
         java |= _java_login(properties)
     return java
 
@@ -231,8 +260,7 @@ def _oidc_options(properties: Mapping[str, str]) -> dict[str, str]:
     options["clientSecret"] = properties[f"{OIDC}.client.secret"]
     if scope := properties.get(f"{OIDC}.scope"):
         options["scope"] = scope
-    for pair in filter(None, properties.get(EXTENSIONS, "").split(",")):
-        name, _, value = pair.partition("=")
+    for name, value in split_extensions(properties.get(EXTENSIONS, "")).items():
         options[f"extension_{name}"] = value
     return options | _java_trust(properties, "https.ca")
 

@@ -57,15 +57,20 @@ _JAVA_ONLY = frozenset(
     }
 )
 """Tuning that librdkafka has no setting for"""
+_JAVA_NUMBER = re.compile(r"sasl\.login\.((connect|read)\.timeout|retry\.backoff(\.max)?|refresh\.[a-z]+)(\.[a-z]+)*")
+_JAVA_TLS = ("ssl.protocol", "ssl.enabled.protocols")
+"""Security settings that librdkafka has none for, and that make neither client less secure"""
 # Settings for serializers, a schema registry or classes inside of a client, as people paste them from their other
-# applications. Spark and our clients read bytes and use none of these.
+# applications. Spark and our clients read bytes and use none of these. Nor do they use Kerberos.
 _NOT_OURS = re.compile(
     r"(key|value)\.(de)?serializer|schema\.registry\..+|(basic|bearer)\.auth\..+|(key|value)\.subject\.name\.strategy"
     r"|interceptor\.classes|confluent\.monitoring\..+|metric\.reporters|partitioner\.class"
-    r"|auto\.register\.schemas|use\.latest\.version|specific\.avro\.reader"
+    r"|auto\.register\.schemas|use\.latest\.version|specific\.avro\.reader|sasl\.kerberos\..+"
 )
 _EXTENSION = re.compile(r"[A-Za-z]+")
-_EXTENSION_VALUE = re.compile(r"[\t\x20-\x2b\x2d-\x7e]+")
+_EXTENSION_VALUE = re.compile(r"[\t\x20-\x7e]+")
+_SPECIAL = re.compile(r"[,\\]")
+_LISTED_EXTENSION = re.compile(r"(?:[^,\\]|\\.)+", re.DOTALL)
 _MECHANISM_OF_MODULE = {"PlainLoginModule": "PLAIN", "ScramLoginModule": None, "OAuthBearerLoginModule": "OAUTHBEARER"}
 _JAAS_NAMES = {
     "username": "sasl.username",
@@ -74,6 +79,22 @@ _JAAS_NAMES = {
     "clientSecret": f"{OIDC}.client.secret",
     "scope": f"{OIDC}.scope",
 }
+# Java trims every value. A login of librdkafka may end with a space, which Java's login modules keep too.
+_TRIMMED = frozenset(
+    {
+        "bootstrap.servers",
+        f"{OIDC}.client.id",
+        f"{OIDC}.client.secret",
+        f"{OIDC}.scope",
+        EXTENSIONS,
+        f"{OIDC}.token.endpoint.url",
+        f"{OIDC}.sub.claim.name",
+        HANDLER,
+    }
+)
+# What one of the two texts says about the other, for the pasted text and the single settings beside it.
+_SHARED = (("sasl.mechanisms", "sasl.mechanism"), ("ssl.truststore.type",), ("ssl.keystore.type",))
+_FILE_OR_TEXT = ("ssl.ca", "https.ca", "ssl.certificate", "ssl.key")
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"\\\n\r]|\\.)*)"|'((?:[^'\\\n\r]|\\.)*)'|([^\s"'=;]+)|([=;]))""")
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
@@ -88,6 +109,9 @@ def normalise(properties: Mapping[str, str]) -> dict[str, str]:
     known = {name: value for name, value in properties.items() if not _NOT_OURS.fullmatch(name)}
     for other, name in _OTHER_NAMES.items():
         _rename(known, other, name)
+    for name in known:
+        if name in _TRIMMED or is_for_java(name):
+            known[name] = known[name].strip(" \r\n")
     for name in ("security.protocol", "sasl.mechanisms"):
         if name in known:
             known[name] = known[name].strip().upper()
@@ -104,9 +128,43 @@ def normalise(properties: Mapping[str, str]) -> dict[str, str]:
     return known
 
 
+def merge(pasted: Mapping[str, str], single: Mapping[str, str]) -> dict[str, str]:
+    """Normalise both; a single setting wins over the same setting in the pasted text, however each is spelled."""
+    pasted = {name: value for name, value in pasted.items() if name not in single}
+    below, above = normalise(_share(single, pasted)), normalise(_share(pasted, single))
+    if f"{OIDC}.method" not in single:
+        # Only the default, which must not hide the pasted one.
+        above.pop(f"{OIDC}.method", None)
+    if EXTENSIONS in below and EXTENSIONS in above:
+        above[EXTENSIONS] = _join_extensions(split_extensions(below[EXTENSIONS]) | split_extensions(above[EXTENSIONS]))
+    replaced = {other for name in above for other in _alternatives(name)}
+    return {name: value for name, value in below.items() if name not in replaced} | above
+
+
+def _share(others: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
+    """Add what decides how to read a JAAS text or a store, if only the other settings say it."""
+    shared: dict[str, str] = {}
+    for spellings in _SHARED:
+        if not any(name in properties for name in spellings):
+            shared |= {name: others[name] for name in spellings if name in others}
+    return shared | dict(properties)
+
+
+def _alternatives(name: str) -> list[str]:
+    """Settings that say in another way what this one says: as a text, or in a PKCS#12 file."""
+    identity = [f"{part}.{kind}" for part in ("ssl.certificate", "ssl.key") for kind in ("location", "pem")]
+    if name == "ssl.keystore.location":
+        return identity
+    part, _, kind = name.rpartition(".")
+    if part not in _FILE_OR_TEXT or kind not in ("location", "pem"):
+        return []
+    stores = ["ssl.keystore.location", "ssl.keystore.password"] if name in identity else []
+    return [f"{part}.{'pem' if kind == 'location' else 'location'}", *stores]
+
+
 def for_librdkafka(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the tuning that only Java's client knows."""
-    known = {name: value for name, value in properties.items() if name not in _JAVA_ONLY}
+    """Without what only Java's client knows."""
+    known = {name: value for name, value in properties.items() if name not in _JAVA_ONLY and not is_for_java(name)}
     if is_java_class(known.get(ASSIGNMENT, "")):
         del known[ASSIGNMENT]
     return known
@@ -118,6 +176,15 @@ def rename_for_java(properties: Mapping[str, str]) -> dict[str, str]:
     if not is_java_class(known.get(ASSIGNMENT, "")):
         known.pop(ASSIGNMENT, None)
     return known
+
+
+def is_for_java(name: str) -> bool:
+    """Whether it is a security setting that only Java's client gets."""
+    return name in _JAVA_TLS or is_java_number(name)
+
+
+def is_java_number(name: str) -> bool:
+    return _JAVA_NUMBER.fullmatch(name) is not None
 
 
 def is_java_class(strategy: str) -> bool:
@@ -187,20 +254,33 @@ def _https_name(option: str, options: Mapping[str, str]) -> str | None:
 def _take_extensions(known: dict[str, str]) -> None:
     """`extensions.<name>` for each of them becomes one list, as librdkafka wants it."""
     pairs = [known[EXTENSIONS]] if known.get(EXTENSIONS) else []
-    listed = {pair.partition("=")[0]: pair for pair in known.get(EXTENSIONS, "").split(",")}
+    listed = split_extensions(known.get(EXTENSIONS, ""))
     for name in sorted(name for name in known if name.startswith(f"{EXTENSIONS}.")):
         key, value = name.removeprefix(f"{EXTENSIONS}."), known.pop(name).strip()
         if not _EXTENSION.fullmatch(key):
             raise wrong(name, "must end with a name of letters only")
         if not _EXTENSION_VALUE.fullmatch(value):
-            raise wrong(name, "must have a value of ASCII characters without a comma")
-        pair = f"{key}={value}"
-        if listed.get(key, pair) != pair:
+            raise wrong(name, "must have a value of ASCII characters")
+        if listed.get(key, value) != value:
             raise wrong(name, f"and {EXTENSIONS} say different things: keep one")
         if key not in listed:
-            pairs.append(pair)
+            pairs.append(_join_extensions({key: value}))
     if pairs:
         known[EXTENSIONS] = ",".join(pairs)
+
+
+def split_extensions(text: str) -> dict[str, str]:
+    """Read librdkafka's list, in which a backslash stands before a comma or a backslash of a value."""
+    pairs = (re.sub(r"\\(.)", r"\1", found[0], flags=re.DOTALL) for found in _LISTED_EXTENSION.finditer(text))
+    return {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs}
+
+
+def _join_extensions(extensions: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={_SPECIAL.sub(_escape, value)}" for name, value in extensions.items())
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
 
 
 def _take_stores(known: dict[str, str]) -> None:

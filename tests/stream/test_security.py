@@ -51,8 +51,7 @@ from switchyard.tables.installation import installation_id
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.status import read_status
 from tests.events import draw_events
-from tests.stream.driver import Driver, running_driver
-from tests.stream.secured import (
+from tests.secured import (
     ALLOWED,
     CANARY,
     CONTROL,
@@ -61,6 +60,7 @@ from tests.stream.secured import (
     Secured,
     running_secured_broker,
 )
+from tests.stream.driver import Driver, running_driver
 from tests.topics import Topics
 from tests.waiting import eventually
 

@@ -16,6 +16,7 @@ from switchyard.errors import InputError
 from switchyard.kafka import clients
 from switchyard.kafka.client_settings import client_properties, to_java
 from switchyard.kafka.clients import diagnose, explain
+from switchyard.kafka.new_records import LoggingListener
 from switchyard.kafka.security import SECRETS, secret_values
 from switchyard.wording import hide_values
 
@@ -68,7 +69,10 @@ def assert_refused(properties: dict[str, str], name: str, why: str) -> None:
         ({**BROKER, "ssl.ca.pem": CANARY}, "ssl.ca.pem", "needs security.protocol to be SSL or SASL_SSL"),
         ({**TLS, "ssl.crl.location": CANARY}, "ssl.crl.location", "cannot be passed on to both clients"),
         ({**TLS, "ssl.cipher.suites": CANARY}, "ssl.cipher.suites", "cannot be passed on to both clients"),
-        ({**TLS, "ssl.enabled.protocols": CANARY}, "ssl.enabled.protocols", "cannot be passed on to both clients"),
+        ({**TLS, "ssl.enabled.protocols": CANARY}, "ssl.enabled.protocols", "must name TLSv1.2 or TLSv1.3"),
+        ({**TLS, "ssl.enabled.protocols": "TLSv1.2,TLSv1.1"}, "ssl.enabled.protocols", "must name TLSv1.2 or TLSv1.3"),
+        ({**OIDC, "sasl.login.retry.backoff.ms": CANARY}, "sasl.login.retry.backoff.ms", "must be a number"),
+        ({**OIDC, "sasl.login.class": CANARY}, "sasl.login.class", "cannot be passed on to both clients"),
         (
             {**TLS, "enable.ssl.certificate.verification": "false"},
             "enable.ssl.certificate.verification",
@@ -258,6 +262,15 @@ def test_what_librdkafka_reports_becomes_one_sentence(code: int, text: str, sent
 
 def test_a_token_that_the_broker_refuses_is_not_a_password() -> None:
     assert diagnose(KafkaError._AUTHENTICATION, "invalid_token", "OAUTHBEARER") == clients.TOKEN_REFUSED
+
+
+def test_a_refused_token_is_told_as_one_wherever_it_is_met(caplog: pytest.LogCaptureFixture) -> None:
+    """By a call that fails, and by the log of the control watcher, which makes no call."""
+    listener, refused = LoggingListener(OIDC), KafkaError(KafkaError._AUTHENTICATION, "invalid_token")
+    assert str(explain(KafkaException(refused), "cannot read", listener)) == clients.TOKEN_REFUSED
+    listener(refused)
+    assert caplog.messages == [f"Kafka: {clients.TOKEN_REFUSED}"]
+    assert str(explain(KafkaException(refused), "cannot read", LoggingListener(PLAIN))) == clients.LOGIN_REFUSED
 
 
 def test_a_broker_that_gives_no_answer_may_be_that_of_either_connection() -> None:

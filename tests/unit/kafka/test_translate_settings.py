@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchyard.errors import InputError
 from switchyard.kafka.client_settings import client_properties, parse_properties, to_java
 from switchyard.kafka.security import java_security
-from switchyard.kafka.translate_settings import JAAS, for_librdkafka, parse_jaas
+from switchyard.kafka.translate_settings import JAAS, for_librdkafka, parse_jaas, split_extensions
 from tests.unit.kafka.test_security import CANARY, assert_refused
 
 BROKER = {"bootstrap.servers": "b:9093"}
@@ -78,6 +78,7 @@ client.dns.lookup=default
 partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor
 interceptor.classes=io.confluent.monitoring.clients.interceptor.MonitoringConsumerInterceptor
 """
+EXTENSION = "sasl.oauthbearer.extensions"
 LOGIN = {**BROKER, "security.protocol": "SASL_SSL", "sasl.username": "me", "sasl.password": CANARY}
 TOKEN = {
     **BROKER,
@@ -153,6 +154,118 @@ def test_a_single_setting_counts_more_than_the_pasted_text() -> None:
     assert client_properties({"properties": PLAIN, "bootstrap.servers": "c:1"})["bootstrap.servers"] == "c:1"
 
 
+@pytest.mark.parametrize(
+    ("text", "single", "expected"),
+    [
+        (PLAIN, {"sasl.username": "you"}, {"sasl.username": "you"}),
+        (PLAIN, {"sasl.password": "other"}, {"sasl.password": "other"}),
+        (PLAIN, {"sasl.mechanisms": "SCRAM-SHA-256"}, {"sasl.mechanisms": "SCRAM-SHA-256"}),
+        (
+            "\n".join(f"{name}={value}" for name, value in LOGIN.items()),
+            {"sasl.mechanism": "PLAIN", JAAS: 'x.PlainLoginModule required username="you" password="other";'},
+            {"sasl.mechanisms": "PLAIN", "sasl.username": "you", "sasl.password": "other"},
+        ),
+        # Each says what the other needs to be read.
+        (
+            PLAIN.replace(".plain.Plain", ".scram.Scram").replace("sasl.mechanism=PLAIN\n", ""),
+            {"sasl.mechanism": "SCRAM-SHA-512"},
+            {"sasl.mechanisms": "SCRAM-SHA-512"},
+        ),
+        (
+            SCRAM,
+            {JAAS: 'x.ScramLoginModule required username="you" password="other";'},
+            {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "you", "sasl.password": "other"},
+        ),
+        (
+            f"{PLAIN}ssl.truststore.type=PEM\nssl.truststore.location=/a.pem\n",
+            {"ssl.truststore.location": "/b.pem"},
+            {"ssl.ca.location": "/b.pem"},
+        ),
+        (f"{PLAIN}ssl.ca.location=/a.pem\n", {"ssl.truststore.certificates": "A"}, {"ssl.ca.pem": "A"}),
+        (
+            f"{PLAIN}ssl.certificate.location=/a.pem\nssl.key.location=/a.pem\n",
+            {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "p"},
+            {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "p"},
+        ),
+        (
+            f"{PLAIN}ssl.keystore.location=/me.p12\nssl.keystore.password=p\n",
+            {"ssl.certificate.location": "/a.pem", "ssl.key.location": "/a.pem"},
+            {"ssl.certificate.location": "/a.pem", "ssl.key.location": "/a.pem"},
+        ),
+    ],
+)
+def test_a_single_setting_counts_more_than_another_spelling_of_it(
+    text: str, single: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert client_properties({"properties": text, **single}) == LOGIN | {"sasl.mechanisms": "PLAIN"} | expected
+
+
+def test_a_single_extension_and_client_count_more_than_the_pasted_ones() -> None:
+    found = client_properties(
+        {
+            "properties": OIDC,
+            f"{EXTENSION}.identityPoolId": "pool-3",
+            "sasl.oauthbearer.client.credentials.client.id": "you",
+        }
+    )
+    extensions = "logicalCluster=lkc-1,identityPoolId=pool-3"
+    assert found == TOKEN | {"sasl.oauthbearer.client.id": "you", EXTENSION: extensions}
+    assert client_properties({"properties": OIDC, EXTENSION: "pool=9"})[EXTENSION].endswith("pool=9")
+    with pytest.raises(InputError, match=r"sasl\.oauthbearer\.method must be oidc"):
+        client_properties({"properties": f"{OIDC}sasl.oauthbearer.method=default\n", "sasl.mechanism": "OAUTHBEARER"})
+
+
+TLS_OF_JAVA = {"ssl.protocol": "TLSv1.3", "ssl.enabled.protocols": "TLSv1.2, TLSv1.3"}
+
+
+@pytest.mark.parametrize(
+    ("more", "java"),
+    [
+        ({"sasl.login.connect.timeout.ms": "1000"}, {"sasl.login.connect.timeout.ms": "1000"}),
+        ({"sasl.login.read.timeout.ms": "1000 "}, {"sasl.login.read.timeout.ms": "1000"}),
+        ({"sasl.login.retry.backoff.ms": "100"}, {"sasl.login.retry.backoff.ms": "100"}),
+        ({"sasl.login.retry.backoff.max.ms": "10000"}, {"sasl.login.retry.backoff.max.ms": "10000"}),
+        ({"sasl.login.refresh.window.factor": "0.8"}, {"sasl.login.refresh.window.factor": "0.8"}),
+        ({"sasl.login.refresh.min.period.seconds": "60"}, {"sasl.login.refresh.min.period.seconds": "60"}),
+        (TLS_OF_JAVA, TLS_OF_JAVA),
+        ({"sasl.kerberos.service.name": "kafka", "sasl.kerberos.kinit.cmd": "/usr/bin/kinit"}, {}),
+    ],
+)
+def test_what_only_java_has_a_setting_for_is_for_java_alone(more: dict[str, str], java: dict[str, str]) -> None:
+    properties = client_properties({"properties": OIDC, **more})
+    assert for_librdkafka(properties) == TOKEN
+    assert to_java(properties) == to_java(TOKEN) | java
+    assert client_properties(properties) == properties
+
+
+def test_kerberos_itself_is_refused_by_its_name() -> None:
+    kerberos = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": CANARY}
+    assert_refused(LOGIN | kerberos, "sasl.mechanisms", "must be one of PLAIN")
+
+
+def test_spaces_at_the_end_of_a_line_are_not_of_the_value() -> None:
+    """As Java's client reads them. A password of librdkafka's may end with one."""
+    assert client_properties({"properties": OIDC.replace("\n", " \n")}) == TOKEN
+    padded = PLAIN.replace("\n", "  \n")
+    assert client_properties({"properties": padded}) == LOGIN | {"sasl.mechanisms": "PLAIN"}
+    assert client_properties({**LOGIN, "sasl.mechanism": "PLAIN ", "sasl.password": "a "})["sasl.password"] == "a "
+
+
+EXTENSION_TEXT = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1).filter(
+    lambda text: text == text.strip()
+)
+
+
+@given(pool=EXTENSION_TEXT, cluster=EXTENSION_TEXT)
+@example(pool="a,b", cluster="a\\,=b\\")
+def test_any_value_of_an_extension_comes_back_from_the_list(pool: str, cluster: str) -> None:
+    named = {f"{EXTENSION}.cluster": cluster, f"{EXTENSION}.pool": pool}
+    properties = client_properties({name: value for name, value in TOKEN.items() if name != EXTENSION} | named)
+    assert split_extensions(properties[EXTENSION]) == {"cluster": cluster, "pool": pool}
+    options = parse_jaas(to_java(properties)[JAAS])[1]
+    assert (options["extension_cluster"], options["extension_pool"]) == (cluster, pool)
+
+
 def test_java_gets_the_claim_and_the_extensions() -> None:
     java = to_java(client_properties({"properties": OIDC}))
     assert java["sasl.oauthbearer.sub.claim.name"] == "client_id"
@@ -189,7 +302,6 @@ def test_any_login_comes_back_from_its_jaas_text(user: str, password: str) -> No
 
 
 GIVEN = {**BROKER, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
-EXTENSION = "sasl.oauthbearer.extensions"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +335,7 @@ EXTENSION = "sasl.oauthbearer.extensions"
         ),
         ({**GIVEN, "sasl.mechanisms": "SCRAM-SHA-256"}, "sasl.mechanism", "and sasl.mechanisms say different things"),
         (TOKEN | {f"{EXTENSION}.log-id": CANARY}, f"{EXTENSION}.log-id", "must end with a name of letters only"),
-        (TOKEN | {f"{EXTENSION}.pool": f"{CANARY},x"}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
+        (TOKEN | {EXTENSION: f"pool={CANARY}\\x"}, EXTENSION, "must be name=value pairs with commas between"),
         (TOKEN | {f"{EXTENSION}.pool": f"{CANARY}\x01"}, f"{EXTENSION}.pool", "must have a value of ASCII characters"),
         (TOKEN | {f"{EXTENSION}.auth": CANARY}, EXTENSION, "may not have one named auth"),
         (

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import broker_config, loopback
 from switchyard.local.broker import Broker
-from tests.stream.certificates import DAY, NOW, Authority
-from tests.stream.identity_provider import AUDIENCE, ISSUER, IdentityProvider, running_provider
+from tests.certificates import DAY, NOW, Authority
+from tests.identity_provider import AUDIENCE, ISSUER, IdentityProvider, running_provider
 
 CANARY = "canary-7f3a9c"
 # With everything that a quoting could stumble over, on top of what is searched for.
