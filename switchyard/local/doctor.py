@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -42,6 +43,7 @@ from switchyard.tables.store import has_table, open_version
 
 LEAST_FREE_GIB = 2
 SET_ADDRESS = "set SWITCHYARD_KAFKA_BOOTSTRAP"
+RESTART = "then `switchyard down` and `up`"
 AIRFLOW_PARTS = {
     "metadatabase": "database",
     "scheduler": "scheduler",
@@ -50,6 +52,7 @@ AIRFLOW_PARTS = {
 }
 _PACKAGES = {"spark-sql-kafka-0-10": "pyspark", "delta-spark": "delta-spark"}
 """Jars, and the Python packages that they have to fit"""
+_CONNECTION = re.compile(r"\(connection (\w+)\)$")
 _JAR = re.compile(r"(.+?)(?:_[\d.]+)*-(\d[\w.]*)\.jar")
 
 
@@ -71,9 +74,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield check("disk", lambda: _disk(settings))
     if is_on_object_store(settings.root):
         yield check("object store", lambda: _object_store(settings))
-    yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", running)
+    log = settings.workspace.process_logs / "api-server.log"
+    yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", log, running)
     if settings.kafka_bootstrap is None:
-        yield _port("kafka port", settings.kafka_port, "SWITCHYARD_KAFKA_PORT", running)
+        log = settings.workspace.broker / "broker.log"
+        yield _port("kafka port", settings.kafka_port, "SWITCHYARD_KAFKA_PORT", log, running)
     if not running and settings.kafka_bootstrap is None:
         yield Finding("running", False, "Switchyard is not running", "start it with `switchyard up`")
         return
@@ -91,11 +96,36 @@ def _guard(settings: Settings, check: str, look: Callable[[], str | Finding]) ->
         found = look()
         return found if isinstance(found, Finding) else Finding(check, True, found)
     except SwitchyardError as error:
-        return Finding(check, False, str(error), re.split("; |: ", str(error))[-1])
+        return Finding(check, False, str(error), find_remedy(str(error)))
     except OSError as error:
-        return Finding(check, False, str(error), "read the process logs below the root")
+        return _explain_os_error(settings, check, error)
     except Exception as error:
-        return Finding(check, False, str(explain_unexpected(settings.workspace, error)), "read that log")
+        try:
+            return Finding(check, False, str(explain_unexpected(settings.workspace, error)), "read that log")
+        except OSError as unwritable:
+            return _explain_os_error(settings, check, unwritable)
+
+
+def find_remedy(sentence: str) -> str:
+    """Return what a sentence of ours says is to be done, which is its last part."""
+    if sentence.endswith("?"):
+        return "start the broker, or correct the address and the login in that connection"
+    if found := _CONNECTION.search(sentence):
+        return f"correct this setting of the connection {found[1]}; docs/security.md says what it may be"
+    *before, last = re.split("; |: ", sentence)
+    return last if before else f"read the process logs below the root, {RESTART}"
+
+
+def _explain_os_error(settings: Settings, check: str, error: OSError) -> Finding:
+    what = f"{error.strerror} at {error.filename}" if error.strerror and error.filename else str(error)
+    home = settings.workspace.home
+    if isinstance(error, PermissionError):
+        remedy = f"give the user that runs Switchyard the right to read and write below {home}, or set SWITCHYARD_ROOT"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = f"make room at {home}"
+    else:
+        remedy = f"look at that file or address and at the process logs below {home}, {RESTART}"
+    return Finding(check, False, f"this machine refuses what the check needs: {what}", remedy)
 
 
 def _python() -> str:
@@ -119,10 +149,11 @@ def _object_store(settings: Settings) -> str:
     return f"{settings.root} refuses one of two commits of the same version; {len(object_store_jars())} jars for Spark"
 
 
-def _port(check: str, port: int, setting: str, running: bool) -> Finding:
+def _port(check: str, port: int, setting: str, log: Path, running: bool) -> Finding:
     is_free = loopback.is_free(port)
     if running:
-        return Finding(check, not is_free, f"{port} is {'not ' if is_free else ''}in use by Switchyard", "see `status`")
+        remedy = f"read {log}, {RESTART}" if is_free else ""
+        return Finding(check, not is_free, f"{port} is {'not ' if is_free else ''}in use by Switchyard", remedy)
     remedy = "" if is_free else f"stop what uses it or set {setting} to another port"
     return Finding(check, is_free, f"{port} is {'free' if is_free else 'taken by another program'}", remedy)
 
@@ -187,7 +218,7 @@ def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:
     kafka, topic = find_control_kafka(settings), settings.control_topic
     is_elsewhere = data is not None and kafka["bootstrap.servers"] != data["bootstrap.servers"]
     where = " on its own cluster" if is_elsewhere else ""
-    _log_in(kafka, "mend the connection kafka_control" if is_elsewhere else SET_ADDRESS)
+    _log_in(kafka, "correct the connection kafka_control" if is_elsewhere else SET_ADDRESS)
     with TopicReader(kafka) as reader:
         reader.require_readable(topic)
         count = len(reader.partitions(topic))
@@ -210,21 +241,20 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
     try:
         health = AirflowApi.of(settings).read_health()
     except (SwitchyardError, ValueError):
-        remedy = "read api-server.log in the process logs below the root, then `switchyard down` and `up`"
+        remedy = f"read {settings.workspace.process_logs / 'api-server.log'}, {RESTART}"
         yield Finding("airflow", False, f"Airflow does not answer at {url}", remedy)
         return
     yield Finding("airflow", True, f"{url} answers")
-    yield from judge_airflow(health)
+    yield from judge_airflow(health, settings.workspace.process_logs)
 
 
-def judge_airflow(health: Mapping[str, Any]) -> Iterator[Finding]:
-    """What Airflow's own health report says about its parts."""
+def judge_airflow(health: Mapping[str, Any], logs: Path) -> Iterator[Finding]:
+    """What Airflow's own health report says about its parts, whose logs are in `logs`."""
     for name, part in AIRFLOW_PARTS.items():
         state = (health.get(name) or {}).get("status") or "unknown"
-        advice = (
-            "check that it runs and has disk space" if name == "metadatabase" else "read its log in the process logs"
-        )
-        remedy = "" if state == "healthy" else f"{advice}, then `switchyard down` and `up`"
+        log = logs / f"{name.replace('_', '-')}.log"
+        advice = "check that it runs and has disk space" if name == "metadatabase" else f"read {log}"
+        remedy = "" if state == "healthy" else f"{advice}, {RESTART}"
         yield Finding(f"airflow {part}", state == "healthy", str(state), remedy)
 
 

@@ -72,7 +72,7 @@ def test_the_control_topic_is_looked_at_where_it_is(settings: Settings, topics: 
     assert found["kafka login"].ok
     assert not found["control topic"].ok
     assert found["control topic"].finding.startswith("no broker answers at 127.0.0.1:1")
-    assert found["control topic"].remedy == "start it, or mend the connection kafka_control"
+    assert found["control topic"].remedy == "start it, or correct the connection kafka_control"
 
 
 def test_an_object_store_is_proved_with_two_commits(settings: Settings, bucket: Layout, tmp_path: Path) -> None:

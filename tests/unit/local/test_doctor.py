@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -109,10 +110,12 @@ def test_ports_of_a_running_switchyard(running: Settings) -> None:
     for check in ("airflow port", "kafka port"):
         assert not found[check].ok
         assert found[check].finding.endswith("is not in use by Switchyard")
-        assert found[check].remedy == "see `status`"
+    for check, log in (("airflow port", "process-logs/api-server.log"), ("kafka port", "broker/broker.log")):
+        assert found[check].remedy == f"read {running.workspace.home / log}, then `switchyard down` and `up`"
     assert not found["kafka login"].ok
     with socket.create_server((loopback.HOST, running.kafka_port)):
-        assert doctor._port("kafka port", running.kafka_port, "", running=True).ok
+        well = findings(running)["kafka port"]
+    assert (well.ok, well.remedy) == (True, "")
 
 
 def test_a_spare_that_waits_and_one_that_hangs(running: Settings) -> None:
@@ -128,7 +131,74 @@ def test_a_spare_that_waits_and_one_that_hangs(running: Settings) -> None:
 
 def test_an_object_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "made-up")
     found = findings(Settings(root="s3://bucket/root", home=tmp_path))["object store"]
+    assert not found.ok
+    assert found.finding.startswith("the object store (http://127.0.0.1:1) cannot be used: it does not answer: check")
+    assert found.remedy == "check AWS_ENDPOINT_URL and the network, and look whether it runs"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root, as which tests may run, can write into every folder.
+    monkeypatch.setattr(os, "access", lambda folder, mode: not (mode == os.W_OK and Path(folder) == tmp_path))
+    found = findings(Settings(root=str(tmp_path)))["disk"]
+    assert (found.ok, found.finding.partition(":")[0]) == (False, f"{tmp_path} cannot be written")
+    assert found.remedy == "change its owner or set SWITCHYARD_ROOT elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("error", "finding", "remedy"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x"),
+            "this machine refuses what the check needs: Permission denied at /x",
+            "give the user that runs Switchyard the right to read and write below {home}, or set SWITCHYARD_ROOT",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/x"),
+            "this machine refuses what the check needs: No space left on device at /x",
+            "make room at {home}",
+        ),
+        (
+            TimeoutError("timed out"),
+            "this machine refuses what the check needs: timed out",
+            "look at that file or address and at the process logs below {home}, then `switchyard down` and `up`",
+        ),
+        (
+            SwitchyardError("cannot read it: gone; is the broker up, and is the connection kafka_default, right?"),
+            "cannot read it: gone; is the broker up, and is the connection kafka_default, right?",
+            "start the broker, or correct the address and the login in that connection",
+        ),
+        (
+            SwitchyardError("the Kafka setting sasl.password is missing: PLAIN needs it (connection kafka_control)"),
+            "the Kafka setting sasl.password is missing: PLAIN needs it (connection kafka_control)",
+            "correct this setting of the connection kafka_control; docs/security.md says what it may be",
+        ),
+        (
+            SwitchyardError("it failed"),
+            "it failed",
+            "read the process logs below the root, then `switchyard down` and `up`",
+        ),
+    ],
+)
+def test_every_failure_of_a_check_says_what_to_do(tmp_path: Path, error: Exception, finding: str, remedy: str) -> None:
+    def fail() -> str:
+        raise error
+
+    found = doctor._guard(Settings(root=str(tmp_path)), "some check", fail)
+    assert found == Finding("some check", False, finding, remedy.format(home=tmp_path))
+
+
+def test_a_failure_that_cannot_be_logged_is_a_failed_check_too(tmp_path: Path) -> None:
+    def break_down() -> str:
+        raise KeyError("hunter2")
+
+    # A file where the folder of the logs belongs, which stops root too.
+    (tmp_path / "process-logs").touch()
+    found = doctor._guard(Settings(root=str(tmp_path)), "jars", break_down)
+    assert found.finding.startswith("this machine refuses what the check needs: ")
+    assert str(tmp_path / "process-logs") in found.finding
     assert not found.ok
     assert found.remedy
 
@@ -168,12 +238,18 @@ def test_a_check_that_raises_anything_is_a_failed_check_with_a_sentence(tmp_path
 
 def test_what_airflow_says_about_its_parts() -> None:
     well = {name: {"status": "healthy"} for name in ("metadatabase", "scheduler", "triggerer", "dag_processor")}
-    assert all(finding.ok for finding in judge_airflow(well))
+    logs = Path("/logs")
+    assert all(finding.ok and not finding.remedy for finding in judge_airflow(well, logs))
     ill = well | {"scheduler": {"status": "unhealthy"}, "metadatabase": {"status": "unhealthy"}, "triggerer": None}
-    found = {finding.check: finding for finding in judge_airflow(ill)}
+    found = {finding.check: finding for finding in judge_airflow(ill, logs)}
     failing = ["airflow database", "airflow scheduler", "airflow triggerer"]
     assert [check for check, finding in found.items() if not finding.ok] == failing
     assert all("`switchyard down` and `up`" in found[check].remedy for check in failing)
+    assert found["airflow scheduler"].remedy.startswith("read /logs/scheduler.log, then")
+    ill = well | {"dag_processor": {"status": "unhealthy"}}
+    (found_ill,) = [finding for finding in judge_airflow(ill, logs) if not finding.ok]
+    remedy = "read /logs/dag-processor.log, then `switchyard down` and `up`"
+    assert found_ill == Finding("airflow dag processor", False, "unhealthy", remedy)
 
 
 def test_nobody_at_the_ports_of_a_broker_of_ones_own_and_of_airflow(tmp_path: Path) -> None:
