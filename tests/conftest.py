@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from switchyard.local.broker import Broker
     from tests.integration.conftest import Stack
     from tests.object_stores import RunningStore
+    from tests.secured import Secured
 
 # Every JVM of the tests lives for seconds or minutes: the quick compiler alone leaves the cores to the work.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -66,6 +67,14 @@ def bucket(object_store: RunningStore, monkeypatch: pytest.MonkeyPatch) -> Layou
     for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     return Layout(f"s3://{BUCKET}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    from tests.secured import running_secured_broker
+
+    with running_secured_broker(tmp_path_factory.mktemp("secured")) as secured:
+        yield secured
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from switchyard.kafka.topics import ensure_topics
+from switchyard.kafka.client_settings import client_properties
+from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.local import broker_config, loopback
 from switchyard.local.broker import Broker
 from tests.certificates import DAY, NOW, Authority
@@ -36,6 +38,7 @@ ALLOWED = ("users", "accounts")
 CONTROL, DESCRIBED, HIDDEN = "control", "described", "hidden"
 LISTENERS = ("SASL", "TLS", "OAUTH", "EXPIRED", "STRANGE")
 LOGIN = "org.apache.kafka.common.security"
+LOGINS = ("PLAIN", "PLAIN by JAAS", "SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-512 by JAAS", "OAUTHBEARER", "SSL")
 
 
 class SecuredBroker(Broker):
@@ -237,3 +240,36 @@ def access_rules(principal: str) -> list[AclBinding]:
         AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
         for kind, name, pattern, operation in wanted
     ]
+
+
+def as_pasted(login: dict[str, str]) -> str:
+    """The properties file that people have for Java: nothing but a backslash is escaped."""
+    given = dict(login)
+    if location := given.pop("ssl.ca.location", None):
+        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+    return "# for Java\n\n" + "".join(f"{name}={_escape(value)}\n" for name, value in given.items())
+
+
+def ask_for_topics(kafka: dict[str, str]) -> object:
+    with TopicReader(client_properties(kafka)) as reader:
+        return reader.list_topics()
+
+
+def send_demo(kafka: dict[str, str], seconds: float = 0.1) -> int:
+    users, accounts = ALLOWED
+    return produce_demo(
+        kafka, users_topic=users, accounts_topic=accounts, rate=200, seconds=seconds, tell=lambda count, elapsed: None
+    )
+
+
+def find_canary(*places: Path) -> list[str]:
+    files = [file for place in places for file in (place.rglob("*") if place.is_dir() else [place])]
+    return [str(file) for file in files if file.is_file() and CANARY.encode() in read_if_there(file)]
+
+
+def read_if_there(file: Path) -> bytes:
+    """Of a process that has ended since it was listed there is nothing to read."""
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
