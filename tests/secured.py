@@ -250,6 +250,12 @@ def as_pasted(login: dict[str, str]) -> str:
     return "# for Java\n\n" + "".join(f"{name}={_escape(value)}\n" for name, value in given.items())
 
 
+def write_pasted(path: Path, login: dict[str, str]) -> None:
+    """Write that text into a file of its owner alone."""
+    path.touch(0o600)
+    path.write_text(as_pasted(login))
+
+
 def ask_for_topics(kafka: dict[str, str]) -> object:
     with TopicReader(client_properties(kafka)) as reader:
         return reader.list_topics()

@@ -216,6 +216,7 @@ def test_grids_go_on_over_a_swap_from_the_form(page: Page, stack: Stack) -> None
         return "now generation" in frame.locator("#flip").inner_text()
 
     eventually(has_flipped, 180, 0.3)
+    expect(frame.locator("[data-fact=lingering]")).to_contain_text("until", timeout=10_000)
     assert min(seen) > 0
     expect(frame.locator("#progress-lines")).to_contain_text("APPLIED", timeout=30_000)
     assert fact(frame, "generation") == str(stack.status()["generation"])

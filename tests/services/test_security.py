@@ -59,6 +59,7 @@ from tests.secured import (
     ask_for_topics,
     find_canary,
     send_demo,
+    write_pasted,
 )
 from tests.waiting import eventually
 
@@ -370,8 +371,7 @@ def command(
 ) -> None:
     """The environment of the command line, with a file of client settings beside it: the text that was pasted."""
     properties = tmp_path / "login.properties"
-    properties.touch(0o600)
-    properties.write_text(as_pasted(request.param(secured)))
+    write_pasted(properties, request.param(secured))
     monkeypatch.setenv("SWITCHYARD_ROOT", layout.root)
     monkeypatch.setenv("SWITCHYARD_KAFKA_BOOTSTRAP", request.param(secured)["bootstrap.servers"])
     monkeypatch.setenv("SWITCHYARD_KAFKA_PROPERTIES", str(properties))

@@ -85,7 +85,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory, object_store: RunningStor
         brokers.create_topics(["control"], partitions=1)
         topology = Topology(_settings(folder, brokers, spark), brokers, spark, database, object_store)
         running.callback(topology.run, "down")
-        started = topology.run("up", "--detach", "--no-demo", timeout_seconds=360)
+        started = topology.run("up", "--detach", timeout_seconds=360)
         assert started.returncode == 0, started.stdout + started.stderr
         # What they start each minute and each hour would share two cores with six Spark processes.
         for dag_id in (HEALTH_DAG, "switchyard_audit"):

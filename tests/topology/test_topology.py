@@ -14,6 +14,7 @@ from urllib.error import HTTPError
 import psycopg2
 
 from switchyard.drivers.running_drivers import list_drivers, list_spares
+from switchyard.drivers.supervisor_state import find_supervisor
 from switchyard.kafka.control_topic import publish
 from switchyard.layout import Layout
 from switchyard.swap.history import Event
@@ -84,6 +85,13 @@ def test_executors_on_both_workers_do_the_work(topology: Topology, traffic: Traf
     rows = newest_rows(topology.settings.layout, "final_ui", 5)
     assert len(rows) == 5
     assert {row["accountType"] for row in rows} <= {"numbered", None}
+
+
+def test_no_demo_writes_into_the_topics_of_a_broker_of_ones_own(topology: Topology) -> None:
+    state = find_supervisor(topology.settings.workspace)
+    assert state is not None
+    assert "scheduler" in state.components
+    assert "demo" not in state.components
 
 
 def test_airflow_keeps_its_records_in_postgres(topology: Topology) -> None:
