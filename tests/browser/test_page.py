@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import urllib.error
 import urllib.request
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from playwright.sync_api import BrowserContext, FrameLocator, Page, expect
+from playwright.sync_api import BrowserContext, FrameLocator, Page, Route, expect
 
 from switchyard.kafka.control_topic import publish
 from switchyard.local.airflow import airflow_url, read_password
@@ -257,6 +258,22 @@ def test_both_themes_and_a_narrow_screen(page: Page) -> None:
     width = page.frames[-1].evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert width <= 0
     page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_a_generation_that_is_kept_without_an_end_is_shown_so(context: BrowserContext, stack: Stack) -> None:
+    """What a server with SWITCHYARD_RETIRE_AFTER_SECONDS=0 answers; the generations of this stack retire in time."""
+
+    def answer(route: Route) -> None:
+        found = route.fetch()
+        route.fulfill(response=found, json=found.json() | {"retires": [{"generation": 1, "at": None}]})
+
+    other = context.new_page()
+    other.route("**/api/v1/status", answer)
+    # The stream would bring the status as it is.
+    other.route(re.compile("/api/v1/changes"), lambda route: route.abort())
+    other.goto(f"{airflow_url(stack.settings)}/plugin/switchyard")
+    expect(frame_of(other).locator("[data-fact=lingering] b")).to_have_text("1 for good")
+    other.close()
 
 
 def test_a_broker_that_does_not_answer_is_said_and_its_rows_come_when_it_is_back(page: Page, stack: Stack) -> None:

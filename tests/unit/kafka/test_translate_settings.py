@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import subprocess
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,6 +16,7 @@ from switchyard.errors import InputError
 from switchyard.kafka.client_settings import client_properties, parse_properties, to_java
 from switchyard.kafka.security import java_security
 from switchyard.kafka.translate_settings import JAAS, for_librdkafka, parse_jaas, split_extensions
+from switchyard.layout import PROJECT
 from tests.unit.kafka.test_security import CANARY, assert_refused
 
 BROKER = {"bootstrap.servers": "b:9093"}
@@ -117,6 +124,16 @@ def test_what_is_pasted_is_the_same_in_every_place(text: str, expected: dict[str
     # What was made one spelling stays as it is, and Java gets the same from both.
     assert client_properties(expected) == expected
     assert to_java(single) == to_java(expected)
+
+
+@pytest.mark.parametrize("text", [PLAIN, SCRAM, OIDC])
+def test_the_documented_command_makes_an_extra_of_a_file(text: str) -> None:
+    found = re.search(r"^python (-c '.*') < client\.properties$", (PROJECT / "docs/security.md").read_text(), re.M)
+    assert found is not None
+    made = subprocess.run(
+        [sys.executable, *shlex.split(found[1])], input=text, capture_output=True, text=True, check=True
+    )
+    assert client_properties(json.loads(made.stdout)) == client_properties({"properties": text})
 
 
 def test_the_sample_of_confluent_works_as_it_is() -> None:
