@@ -17,7 +17,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from switchyard.airflow.defaults import SPARK_CONNECTION
-from switchyard.drivers.clusters import Place, elsewhere_environment, is_kubernetes, is_yarn
+from switchyard.drivers.clusters import SparkDeployment, elsewhere_environment, is_kubernetes, is_yarn
 from switchyard.drivers.submission import bind_environment, submit_environment
 from switchyard.errors import InputError
 from switchyard.settings import Settings
@@ -27,7 +27,7 @@ from switchyard.settings import Settings
 class SparkSubmit:
     """What every job is submitted with, whatever its name and its arguments."""
 
-    place: Place
+    place: SparkDeployment
     conf: Mapping[str, str]
     environment: Mapping[str, str]
     """What is added to the environment of the task"""
@@ -75,7 +75,7 @@ def read_submit(
     return SparkSubmit(place, job_conf(settings, place.master, not place.is_here) | asked, environment, settings)
 
 
-def read_place(deploy_mode: str | None = None) -> Place:
+def read_place(deploy_mode: str | None = None) -> SparkDeployment:
     try:
         connection = SparkSubmitHook(conn_id=SPARK_CONNECTION, deploy_mode=deploy_mode)._connection
     except (NameError, RuntimeError) as error:
@@ -83,4 +83,4 @@ def read_place(deploy_mode: str | None = None) -> Place:
         raise InputError(
             "the Spark connection names Kubernetes: install apache-airflow-providers-cncf-kubernetes in Airflow"
         ) from error
-    return Place(str(connection["master"]), connection["deploy_mode"])
+    return SparkDeployment(str(connection["master"]), connection["deploy_mode"])

@@ -37,7 +37,7 @@ def is_kubernetes(master: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class SparkDeployment:
     """Where drivers run."""
 
     master: str

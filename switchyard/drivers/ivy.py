@@ -25,48 +25,20 @@ SPARK = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-# Hadoop 3.5.0 is what Spark 4.2.0 brings, and 2.35.4 the Amazon client that it was built with. Hadoop asks for that
+# Hadoop 3.5.0 is what Spark 4.2.0 brings, and 2.35.4 the Amazon client that it was compiled with. Hadoop asks for that
 # client in one bundle of 686 MB with every service of Amazon; these are the parts of it that reach S3, 13 MB. Netty,
 # Apache's HTTP client and the rest are Spark's own.
-AMAZON = (
-    "annotations",
-    "apache-client",
-    "arns",
-    "auth",
-    "aws-core",
-    "aws-query-protocol",
-    "aws-xml-protocol",
-    "checksums",
-    "checksums-spi",
-    "crt-core",
-    "endpoints-spi",
-    "http-auth",
-    "http-auth-aws",
-    "http-auth-aws-eventstream",
-    "http-auth-spi",
-    "http-client-spi",
-    "identity-spi",
-    "json-utils",
-    "metrics-spi",
-    "netty-nio-client",
-    "profiles",
-    "protocol-core",
-    "regions",
-    "retries",
-    "retries-spi",
-    "s3",
-    "s3-transfer-manager",
-    "sdk-core",
-    "sts",
-    "third-party-jackson-core",
-    "utils",
-    "utils-lite",
-)
+AMAZON = """
+    annotations apache-client arns auth aws-core aws-query-protocol aws-xml-protocol checksums checksums-spi crt-core
+    endpoints-spi http-auth http-auth-aws http-auth-aws-eventstream http-auth-spi http-client-spi identity-spi
+    json-utils metrics-spi netty-nio-client profiles protocol-core regions retries retries-spi s3 s3-transfer-manager
+    sdk-core sts third-party-jackson-core utils utils-lite
+"""
 S3 = (
     "org.apache.hadoop:hadoop-aws:3.5.0",
     # 4.1.1 on purpose: newer ones are not everywhere, and the two classes in use are the same.
     "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1",
-    *(f"software.amazon.awssdk:{part}:2.35.4" for part in AMAZON),
+    *(f"software.amazon.awssdk:{part}:2.35.4" for part in AMAZON.split()),
     "software.amazon.eventstream:eventstream:1.0.1",
     "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
     "org.reactivestreams:reactive-streams:1.0.4",
@@ -81,7 +53,7 @@ _UNREACHABLE = (*_OFFLINE, "SSLHandshakeException", "Connection refused", "Serve
 
 
 def write_request(group: str, folder: Path, ivy_cache: Path, ivy_jar: Path, java: Path) -> list[str]:
-    """Writes Ivy's two files into the folder and returns the command that fills `folder/jars/<group>`."""
+    """Write Ivy's two files into the folder; return the command that fills `folder/jars/<group>`."""
     settings, module = folder / f"{group}-settings.xml", folder / f"{group}.xml"
     ElementTree.ElementTree(build_settings(ivy_cache)).write(settings)
     ElementTree.ElementTree(build_module(group)).write(module)
@@ -91,11 +63,11 @@ def write_request(group: str, folder: Path, ivy_cache: Path, ivy_jar: Path, java
 
 
 def build_settings(ivy_cache: Path) -> Element:
-    """Maven Central, Ivy's default, unless SWITCHYARD_MAVEN_MIRROR names another repository."""
     root = Element("ivysettings")
     SubElement(root, "settings", defaultResolver="maven")
     SubElement(root, "caches", defaultCacheDir=str(ivy_cache))
     resolver = SubElement(SubElement(root, "resolvers"), "ibiblio", name="maven", m2compatible="true")
+    # Without a mirror, Ivy asks Maven Central.
     if mirror := os.environ.get("SWITCHYARD_MAVEN_MIRROR"):
         resolver.set("root", mirror)
     return root
@@ -107,20 +79,15 @@ def build_module(group: str) -> Element:
     SubElement(root, "info", organisation="switchyard", module=group)
     SubElement(SubElement(root, "configurations"), "conf", name="default")
     dependencies = SubElement(root, "dependencies")
-    for coordinate in alone:
-        _add_dependency(dependencies, coordinate, "default->master", transitive="false")
-    for coordinate in with_dependencies:
-        _add_dependency(dependencies, coordinate, "default->compile,runtime,master", transitive="true")
+    wanted = ((alone, "default->master", "false"), (with_dependencies, "default->compile,runtime,master", "true"))
+    for coordinates, conf, transitive in wanted:
+        for org, name, rev in (coordinate.split(":") for coordinate in coordinates):
+            SubElement(dependencies, "dependency", org=org, name=name, rev=rev, conf=conf, transitive=transitive)
     return root
 
 
-def _add_dependency(parent: Element, coordinate: str, conf: str, transitive: str) -> None:
-    org, name, rev = coordinate.split(":")
-    SubElement(parent, "dependency", org=org, name=name, rev=rev, conf=conf, transitive=transitive)
-
-
 def explain_failure(output: str) -> str:
-    """One sentence out of Ivy's pages of output."""
+    """Return one sentence out of Ivy's pages of output."""
     if os.strerror(errno.ENOSPC) in output:
         return "the disk is full: free about 200 MB for the jars and run make setup again."
     if any(word in output for word in _UNREACHABLE):

@@ -15,34 +15,32 @@ from pydantic import BaseModel, Field
 from switchyard.swap.history import Ledger, StatusRow
 
 MOST_REHEARSAL_SECONDS = 300.0
-"""Long, because no swap waits for a rehearsal, and a new one after a timeout would load a busy machine even more."""
-FORGOTTEN_SECONDS = 10.0
-"""A process that has claimed a spare and gives it no order for so long has died."""
+# Long, because no swap waits for a rehearsal, and a new one after a timeout would load a busy machine even more.
+ABANDONED_SECONDS = 10.0
+"""A process that has claimed a spare and has given it no order for so long has died."""
 
 
 class Offer(BaseModel, frozen=True):
-    """A driver that is warm and waits."""
-
     pid: int = Field(gt=1)
     session: int = Field(gt=1)
-    """The session of the driver: its Python process and its JVM are in it, and nothing else."""
+    """Holds the Python process and the JVM of the driver, and nothing else."""
     place: str
-    """The machine it runs on: the process ids of another machine mean nothing here."""
+    """The machine: process ids of another one mean nothing here."""
     fingerprint: dict[str, str]
     """What it was started with, one short text for each part."""
 
 
 class Order(BaseModel, frozen=True):
-    """What a waiting driver is told: the spec of the generation says the rest. Of the Kafka settings only the path."""
+    """What a spare is told to do; the rest stands in the spec of the generation."""
 
     generation: int = Field(ge=1)
+    # The path and not the settings: an order is a file, and must hold no secret.
     kafkaProperties: Path
     swapId: str = ""
-    """The swap that the driver works for. The task `stream` of its run finds the driver by this id."""
+    """The task `stream` of this swap's run finds the driver by this id."""
 
 
 def find_differences(fingerprint: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """The names of the parts that are not the same."""
     return sorted(name for name in fingerprint.keys() | wanted.keys() if fingerprint.get(name) != wanted.get(name))
 
 
@@ -53,24 +51,23 @@ class Fitness(StrEnum):
 
 
 def judge_offer(offer: Offer, place: str, wanted: Mapping[str, str]) -> Fitness:
-    """Leave a spare of another machine alone; an outdated one is ended and replaced."""
     if offer.place != place:
         return Fitness.ELSEWHERE
     return Fitness.OUTDATED if find_differences(offer.fingerprint, wanted) else Fitness.FIT
 
 
 def may_warm_up(ledger: Ledger, status_row: StatusRow) -> bool:
-    """Warming up takes all processors for seconds: not during a swap, and not before a first generation is active."""
+    # Warming up takes all processors for seconds, which a swap or the first generation needs.
     return status_row.generation is not None and ledger.pending is None
 
 
-class Patience(StrEnum):
-    """What a driver that waits for its order does next."""
+class WaitDecision(StrEnum):
+    """What a spare that waits for its order does next, and why."""
 
     WAIT = "wait"
     STOP = "it was asked to stop"
     ORPHANED = "the task that started it is gone"
-    FORGOTTEN = "it was claimed, but no order came"
+    ABANDONED = "it was claimed, but no order came"
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,10 @@ class Waiting:
     """How long ago it was claimed; None while it is not."""
 
 
-def choose_patience(seen: Waiting) -> Patience:
-    """A claim protects the spare from everything but a stop: its order is on the way."""
+def decide_wait(seen: Waiting) -> WaitDecision:
     if seen.is_asked_to_stop:
-        return Patience.STOP
+        return WaitDecision.STOP
+    # A claimed spare stays although its task is gone: its order is on the way.
     if seen.claimed_seconds is not None:
-        return Patience.FORGOTTEN if seen.claimed_seconds > FORGOTTEN_SECONDS else Patience.WAIT
-    return Patience.ORPHANED if seen.is_orphaned else Patience.WAIT
+        return WaitDecision.ABANDONED if seen.claimed_seconds > ABANDONED_SECONDS else WaitDecision.WAIT
+    return WaitDecision.ORPHANED if seen.is_orphaned else WaitDecision.WAIT

@@ -26,7 +26,7 @@ from switchyard.tables.folders import Folder
 from switchyard.tables.installation import installation_id
 from switchyard.tables.pieces import scan_files
 from switchyard.tables.progress import newest_progress
-from switchyard.tables.schemas import CONTROL_RAW
+from switchyard.tables.schemas import SCHEMAS
 
 MOST_PROBED = 20_000
 MOST_NAMED = 5
@@ -84,7 +84,7 @@ class Messages:
 def _look_through(table: DeltaTable, topic: str, ledger: Ledger) -> Messages:
     kept = Messages()
     live = {file.path: file.rows or None for file in list_files(table, None)}
-    for piece in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW):
+    for piece in scan_files(Folder.at(table.table_uri), live, SCHEMAS["control_raw"]):
         rows = piece.to_pylist()
         unsettled = find_unsettled(rows, ledger)
         kept.count += len(rows)
@@ -100,7 +100,7 @@ def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: li
     """Read where the stored records of some spans lie, from the files that may hold one of them."""
     for table in tables:
         live = {file.path: file.rows or None for file in list_files(table, generation) if _may_hold(file, spans)}
-        for rows in scan_files(Folder.at(table.table_uri), live, CONTROL_RAW, _PLACE):
+        for rows in scan_files(Folder.at(table.table_uri), live, SCHEMAS["control_raw"], _PLACE):
             yield from _split(rows)
 
 

@@ -1,4 +1,4 @@
-"""What is healthy: each check gives a verdict on what was read; `choose_cure` says how a silent stream is restarted.
+"""What is healthy: each check gives a verdict on what was read; `choose_repair` says how a silent stream is restarted.
 
 Pure: no I/O, and the time is handed in.
 """
@@ -31,7 +31,7 @@ STOPPED_BY_HAND = frozenset({"success"})
 class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    MENDING = "mending"
+    REPAIRING = "mending"
     """Not healthy, and Switchyard repairs it by itself."""
     PERSON = "person needed"
 
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def is_incident(self) -> bool:
-        return self.level in (Level.MENDING, Level.PERSON)
+        return self.level in (Level.REPAIRING, Level.PERSON)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def check_heartbeat(inputs: HealthInputs, limits: Limits) -> Verdict:
         return Verdict("heartbeat", Level.WARNING, f"{name} was last heard of {ago} ago")
     text = f"{name} was last heard of {ago} ago: its driver is dead or hung"
     if silence <= limits.lost:
-        return Verdict("heartbeat", Level.MENDING, f"{text}, and is started again")
+        return Verdict("heartbeat", Level.REPAIRING, f"{text}, and is started again")
     return Verdict("heartbeat", Level.PERSON, f"{text}, and starting it again did not help: read the log of its run")
 
 
@@ -144,7 +144,7 @@ def _judge_absence(inputs: HealthInputs, limits: Limits) -> Verdict:
     """The very first generation takes a while to start; that is no incident."""
     request = inputs.ledger.pending
     if request is None:
-        level = Level.MENDING if inputs.ledger.entries else Level.WARNING
+        level = Level.REPAIRING if inputs.ledger.entries else Level.WARNING
         return Verdict("heartbeat", level, "no generation is active; the control DAG asks for one")
     text = f"no generation is active yet; generation {request.generation} was asked for at {request.at:%H:%M:%S}"
     is_late = inputs.now - request.at > limits.lost
@@ -159,7 +159,7 @@ def check_progress(inputs: HealthInputs, limits: Limits) -> Verdict:
         return Verdict("progress", Level.OK, "a snapshot is finished")
     last = inputs.heartbeats[-1]
     if reason := _explain(inputs, stuck_after(inputs, limits) if last.moved_at is None else limits.standstill):
-        return Verdict("progress", Level.MENDING, f"{reason}; a driver that stays like this is started again")
+        return Verdict("progress", Level.REPAIRING, f"{reason}; a driver that stays like this is started again")
     if last.lag == 0:
         return Verdict("progress", Level.OK, f"batch {last.batch_id}: all is read")
     return Verdict("progress", Level.OK, f"batch {last.batch_id} is the last one")
@@ -263,7 +263,7 @@ def check_swap(inputs: HealthInputs, limits: Limits) -> Verdict:
         return Verdict("swap", Level.OK, f"{name} is under way")
     late = inputs.now - request.deadline
     text = f"{name} is {describe_time(late)} past its deadline and not settled"
-    return Verdict("swap", Level.PERSON if late > limits.lost else Level.MENDING, text)
+    return Verdict("swap", Level.PERSON if late > limits.lost else Level.REPAIRING, text)
 
 
 def check_drivers(inputs: HealthInputs, limits: Limits) -> Verdict:
@@ -273,7 +273,9 @@ def check_drivers(inputs: HealthInputs, limits: Limits) -> Verdict:
         return Verdict("drivers", Level.OK, f"{text}; {describe_spares(inputs)}" if limits.has_spare else text)
     names = [f"session {driver.session} of generation {driver.generation}" for driver in orphans]
     names += [f"session {spare.session}, a spare that hangs or is not wanted" for spare in spares]
-    return Verdict("drivers", Level.MENDING, f"nobody wants these drivers any more, they are ended: {', '.join(names)}")
+    return Verdict(
+        "drivers", Level.REPAIRING, f"nobody wants these drivers any more, they are ended: {', '.join(names)}"
+    )
 
 
 def check_audit(inputs: HealthInputs, limits: Limits) -> Verdict:
@@ -335,7 +337,7 @@ def _has_been_over(inputs: HealthInputs, generation: int, time: timedelta) -> bo
     return inputs.now - last > time
 
 
-class Cure(StrEnum):
+class Repair(StrEnum):
     """How a silent or stuck stream is restarted."""
 
     NONE = "none"
@@ -352,18 +354,18 @@ def is_silent(inputs: HealthInputs, limits: Limits) -> bool:
     return inputs.silence is not None and inputs.silence > limits.hung
 
 
-def choose_cure(inputs: HealthInputs, limits: Limits, task_state: str | None) -> Cure:
+def choose_repair(inputs: HealthInputs, limits: Limits, task_state: str | None) -> Repair:
     """For the active generation; `task_state` is that of the task that runs its driver, None if there is no task."""
     if inputs.is_snapshot:
-        return Cure.NONE
+        return Repair.NONE
     stands_still = is_stuck(inputs, limits)
     if not is_silent(inputs, limits) and not stands_still:
-        return Cure.NONE
+        return Repair.NONE
     own = [driver for driver in inputs.drivers if driver.generation == inputs.status_row.generation]
     if any(driver.age <= limits.starting for driver in own) and not stands_still:
-        return Cure.WAIT
+        return Repair.WAIT
     if own:
-        return Cure.END_DRIVER
+        return Repair.END_DRIVER
     if task_state in UNDER_WAY:
-        return Cure.WAIT
-    return Cure.ASK_PERSON if task_state in STOPPED_BY_HAND else Cure.START_RUN
+        return Repair.WAIT
+    return Repair.ASK_PERSON if task_state in STOPPED_BY_HAND else Repair.START_RUN

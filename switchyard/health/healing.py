@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from switchyard.deadline import Deadline
 from switchyard.drivers.running_drivers import end_driver, end_spare
 from switchyard.health import checks
-from switchyard.health.checks import Cure, HealthInputs, Level, Verdict
+from switchyard.health.checks import HealthInputs, Level, Repair, Verdict
 from switchyard.health.inputs import add_drivers, add_heartbeats, read_inputs
 from switchyard.settings import Settings
 from switchyard.swap.log_messages import open_history
@@ -44,17 +44,17 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
     life = run_of_life(inputs.ledger, generation) if generation is not None else None
     if generation is None or life is None:
         return Healing(done)
-    cure = checks.choose_cure(inputs, settings.limits, find_task_state(life.run_id))
-    if cure is Cure.END_DRIVER and _reports_after_all(settings, inputs):
+    repair = checks.choose_repair(inputs, settings.limits, find_task_state(life.run_id))
+    if repair is Repair.END_DRIVER and _reports_after_all(settings, inputs):
         return Healing(done)
-    if cure is Cure.END_DRIVER:
+    if repair is Repair.END_DRIVER:
         return Healing([*done, _end_hung(settings, inputs, generation)])
-    if cure is Cure.START_RUN:
+    if repair is Repair.START_RUN:
         run = _next_run(inputs, life)
         text = f"generation {generation} has no driver and no task that starts one: run {run.run_id} is started"
         tell(settings.layout, text, level="WARNING", generation=generation)
         return Healing([*done, text], run)
-    if cure is Cure.ASK_PERSON:
+    if repair is Repair.ASK_PERSON:
         text = f"the stream of generation {generation} was stopped by hand: clear its task `stream` to go on"
         return Healing(done, advice=text)
     return Healing(done)

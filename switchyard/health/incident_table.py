@@ -13,7 +13,7 @@ from switchyard.tables import store
 from switchyard.tables.commits import list_data_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import scan_files
-from switchyard.tables.schemas import INCIDENTS
+from switchyard.tables.schemas import SCHEMAS
 
 
 def read_incidents(layout: Layout) -> list[Incident]:
@@ -23,7 +23,7 @@ def read_incidents(layout: Layout) -> list[Incident]:
     table = store.open_table(layout, "incidents")
     live = {file.path: file.rows for file in list_data_files(table).values()}
     last: dict[tuple[str, bool], Incident] = {}
-    for piece in scan_files(Folder.at(table.table_uri), live, INCIDENTS):
+    for piece in scan_files(Folder.at(table.table_uri), live, SCHEMAS["incidents"]):
         for incident in map(incident_of, piece.to_pylist()):
             for key in {(incident.check, False), (incident.check, incident.stage is Stage.RAISED)}:
                 last[key] = max(last.get(key, incident), incident, key=lambda one: one.at)

@@ -37,7 +37,7 @@ def compose_status(
         return {"healthy": False, "reason": "no generation is active yet"}
     age = None if progress is None else (datetime.now(UTC) - progress.at).total_seconds()
     snapshot = describe_snapshot(settings, status.generation) if ledger.is_snapshot(status.generation) else None
-    reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds) or judge_motion(settings, progress)
+    reason = None if snapshot else judge_heartbeat(age, settings.stale_seconds) or judge_progress(settings, progress)
     growth = warn_of_growth(progress.rowsPerEvent, progress.recentRowsPerEvent) if progress else None
     return asdict(status) | {
         "lag": progress.lag if progress else None,
@@ -136,7 +136,7 @@ def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | No
     return None
 
 
-def judge_motion(settings: Settings, progress: Progress | None) -> str | None:
+def judge_progress(settings: Settings, progress: Progress | None) -> str | None:
     """Why a driver is not healthy although it reports: its rows do not move. None when they do."""
     if progress is None or progress.movedAt is None:
         return None

@@ -17,7 +17,7 @@ from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import TopicReader
 from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.settings import Settings
-from switchyard.swap.backfills import backfill_id, parse_wish, publish_id
+from switchyard.swap.backfills import backfill_id, parse_order, publish_id
 from switchyard.swap.commands import Answer, CommandHandler
 from switchyard.swap.control_message import MOST_ID_CHARACTERS, parse_message
 from switchyard.swap.decision import check_named_topics
@@ -83,7 +83,7 @@ def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
     """Check the request, start a run of the backfill DAG and return its id."""
     from switchyard.local.airflow_api import AirflowApi
 
-    parse_wish(fields)
+    parse_order(fields)
     run_id = _new_id("cli")
     AirflowApi.of(settings).trigger(BACKFILL_DAG, run_id, fields, f"asked for by {requester()}")
     return run_id

@@ -14,7 +14,7 @@ from switchyard.swap import retirement_rules, transitions
 from switchyard.swap.history import BY_HAND_PREFIX, Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.planning import allow_seconds, count_to_read
-from switchyard.tables.logs import Level, tell
+from switchyard.tables.logs import LogLevel, tell
 from switchyard.tables.writer import claim_attempt
 
 
@@ -47,7 +47,7 @@ class Attempt:
     def must_stop(self) -> bool:
         return retirement_rules.must_stop(self.history.ledger(), self.request)
 
-    def tell(self, msg: str, level: Level = "INFO") -> None:
+    def tell(self, msg: str, level: LogLevel = "INFO") -> None:
         """Write a line into `logs`, under the newest request of the generation."""
         request = self.history.ledger().request_of(self.generation)
         swap_id = request.swapId if request else None

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.deadline import Deadline
 from switchyard.drivers.hand_off import HandOff, describe_place
-from switchyard.drivers.spares import Offer, Order, Patience, Waiting, choose_patience
+from switchyard.drivers.spares import Offer, Order, WaitDecision, Waiting, decide_wait
 from switchyard.kafka.security import TOKEN_URL
 from switchyard.settings import Settings, load_settings
 from switchyard.stream.attempt import End
@@ -73,9 +73,9 @@ def _poll_for_order(spark: SparkSession, hand_off: HandOff, stop: threading.Even
             return order
         claimed_seconds = hand_off.claimed_seconds
         is_pulse_due = next_pulse.restart_if_passed(PID_FILE_SECONDS)
-        patience = choose_patience(Waiting(stop.is_set(), is_pulse_due and hand_off.is_orphaned(), claimed_seconds))
-        if patience is not Patience.WAIT:
-            log.info("the spare driver ends: %s", patience)
+        decision = decide_wait(Waiting(stop.is_set(), is_pulse_due and hand_off.is_orphaned(), claimed_seconds))
+        if decision is not WaitDecision.WAIT:
+            log.info("the spare driver ends: %s", decision)
             return None
         if is_pulse_due:
             hand_off.pulse.touch()

@@ -1,14 +1,13 @@
-"""Backfills: a snapshot of history is ordered, written beside the stream, and published by a flip when it is finished.
+"""Order a snapshot of history, and publish it by a flip when the Spark job (`stream/backfill.py`) has finished it.
 
-A Spark job writes it (`stream/backfill.py`). Publishing needs no Spark: the job has proven the rows before it ended, so
-the request for the snapshot flips at once.
+Publishing needs no Spark: the job has proven the rows before it ended, so the request for the snapshot flips at once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -40,8 +39,8 @@ JOB_LOG_HINT = "the log of the task `build` has the details"
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a form or a command line asks for; None keeps what is active."""
+class BackfillOrder:
+    """The fields of a form or a command line; None keeps what is active."""
 
     usersTopic: str | None
     accountsTopic: str | None
@@ -58,8 +57,8 @@ class Wish:
         )
 
 
-def parse_wish(fields: Mapping[str, Any]) -> Wish:
-    """Read the parameters of the form; an InputError says what is wrong with them."""
+def parse_order(fields: Mapping[str, Any]) -> BackfillOrder:
+    """Read the parameters of the form; raise InputError if one is not valid."""
     for name in ("users_topic", "accounts_topic", "join_type", "from", "to"):
         if not isinstance(fields.get(name) or "", str):
             raise InputError(f"{name} must be a text")
@@ -69,7 +68,7 @@ def parse_wish(fields: Mapping[str, Any]) -> Wish:
         raise InputError(f"{shorten(str(given['join_type']))!r} is not a join type; use {', '.join(JOIN_TYPES)}")
     start, end = parse_edge("from", fields.get("from")), parse_edge("to", fields.get("to"))
     check_order(start, end)
-    return Wish(given["users_topic"], given["accounts_topic"], join_type, start, end)
+    return BackfillOrder(given["users_topic"], given["accounts_topic"], join_type, start, end)
 
 
 def backfill_id(run_id: str) -> str:
@@ -81,24 +80,21 @@ def publish_id(run_id: str) -> str:
 
 
 class BackfillHandler(CommandHandler):
-    """Takes orders of snapshots, and publishes finished ones."""
-
     def order(self, fields: Mapping[str, Any], swap_id: str, requested_by: str) -> Answer:
-        """Take an order: it is rejected if it cannot be done, else accepted with its generation."""
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_order, fields))
 
     def _decide_order(self, fields: Mapping[str, Any], command: OpenCommand) -> tuple[Entry, None]:
-        wish = parse_wish(fields)
-        target = wish.target(command.status_row, self.settings.policy.defaults)
+        order = parse_order(fields)
+        target = order.target(command.status_row, self.settings.policy.defaults)
         check_target(target, self.settings.policy, self.reader.list_topics())
-        spec = resolve_backfill(self.settings, self.reader, target, wish)
+        spec = resolve_backfill(self.settings, self.reader, target, order)
         keep_draft(self.settings.layout, command.swapId, spec)
         records = count_records(spec.startOffsets, spec.readyOffsets)
         detail = f"to {shorten(str(spec.end))}, {records} records"
         return command.ask_for_snapshot(target, shorten(spec.start), detail), None
 
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
-        """Ask for a finished snapshot: from here on it is a swap like any other."""
+        """Ask for a finished snapshot to become active: a swap like any other."""
         if not self.history.ledger().is_known(swap_id):
             self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_publication, generation))
@@ -111,37 +107,35 @@ class BackfillHandler(CommandHandler):
         if not ledger.is_finished(generation):
             raise InputError(f"the backfill of generation {generation} is not finished; publish it when it is")
         if ledger.is_removed(generation) or load_spec(self.settings.layout, generation) is None:
-            raise InputError(f"the rows of generation {generation} were removed after their keep time; build it anew")
+            raise InputError(f"the rows of generation {generation} were removed after their keep time; order it again")
         detail = f"from generation {command.status_row.generation} to the snapshot of generation {generation}"
-        # As for a rollback: where it began is bound to its rows, and not handed on to the next message.
+        # `resume`, as for a rollback: a later message must not inherit the start of the snapshot.
         return self._ask_for(command, generation, snapshot.target, "resume", detail), None
 
     def wait_for_flip(self, answer: Answer) -> Answer:
-        """Wait while the last flip is too recent for another one, but not past the deadline of the request."""
+        """Poll until the last flip is old enough for another one, or the deadline of the request has passed."""
         while answer.outcome is None and answer.request is not None:
             time.sleep(FLIP_POLL_SECONDS)
             answer = self._look_again(answer.swapId)
         return answer
 
 
-def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wish: Wish) -> GenerationSpec:
-    """Ask the broker what the range means now. Later records are not part of it."""
+def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, order: BackfillOrder) -> GenerationSpec:
+    """Ask the broker which offsets the range means now; records that arrive later are not part of it."""
     topics = (target.usersTopic, target.accountsTopic)
     require_access(reader, target)
     bounds = {topic: reader.bounds(topic) for topic in topics}
     at_moment: dict[str, Offsets] = {
         side: {topic: reader.offsets_at(topic, edge.text) for topic in topics}
-        for side, edge in (("from", wish.start), ("to", wish.end))
+        for side, edge in (("from", order.start), ("to", order.end))
         if edge.moment is not None
     }
-    starts, ends = resolve_range(target, wish.start, wish.end, bounds, at_moment)
+    starts, ends = resolve_range(target, order.start, order.end, bounds, at_moment)
     return GenerationSpec(
+        **asdict(target),
         generation=0,
-        usersTopic=target.usersTopic,
-        accountsTopic=target.accountsTopic,
-        joinType=target.joinType,
-        start=wish.start.text,
-        end=wish.end.text,
+        start=order.start.text,
+        end=order.end.text,
         startOffsets=starts,
         readyOffsets=ends,
         stateRetention=settings.state_retention,
@@ -150,24 +144,24 @@ def resolve_backfill(settings: Settings, reader: TopicReader, target: Target, wi
 
 
 def settle_snapshot(settings: Settings, history: SwapHistory, snapshot: Request, event: Event, detail: str) -> Entry:
-    """End the command for a snapshot as FINISHED or FAILED, once, and remove what a failed one has written."""
+    """End the command for a snapshot as FINISHED or FAILED, once; remove the rows of one that failed."""
     transitions.note(history, snapshot.entry(event, detail))
     if retirement_rules.is_abandoned(history.ledger(), snapshot.generation):
         clean_up(settings.layout, history, snapshot.generation)
         if event is Event.FAILED:
-            # It may be a lot, and it may hold values of rejected records: so do not wait for vacuum.
+            # The files may be many and hold values of rejected records: do not wait for vacuum.
             delete_uncommitted(settings.layout, snapshot.generation)
     return history.ledger().outcomes[snapshot.swapId]
 
 
 def tell_of_failure(layout: Layout, snapshot: Request, attempt: int, reason: str) -> None:
-    """Write one line about an attempt that failed and is perhaps not the last."""
+    """Log an attempt that failed; Airflow may start another one."""
     text = f"attempt {attempt} of the backfill of generation {snapshot.generation} failed: {reason}"
     tell(layout, text, level="ERROR", generation=snapshot.generation, swap_id=snapshot.swapId)
 
 
 def explain_end(layout: Layout, snapshot: Request, state: str) -> str:
-    """Why the job of a snapshot ended without an outcome, as its last attempt logged it, if it could."""
+    """Say why the job of a snapshot ended without an outcome: what its last attempt logged, if it could."""
     rows = newest_rows(layout, "orchestrator_logs", RECENT_LINES)
     told = [str(row["msg"]) for row in rows if row["swapId"] == snapshot.swapId and row["level"] == "ERROR"]
     why = told[-1] if told else f"its job was killed or could not start; {JOB_LOG_HINT}"

@@ -1,4 +1,4 @@
-"""Taking a command: settled at once, or accepted as a request. The one way in, from the topic, Airflow and the CLI.
+"""Handle a command, from the topic, Airflow or the CLI: settle it at once, or accept it as a request.
 
 A caller may crash at any line and call again with the same swap id: what is written once stays as it is.
 """
@@ -53,13 +53,13 @@ from switchyard.swap.planning import (
 )
 from switchyard.swap.reconcile import Run, fail_pending, run_of
 from switchyard.swap.transitions import OpenCommand
-from switchyard.tables.logs import Level, tell
+from switchyard.tables.logs import LogLevel, tell
 from switchyard.wording import shorten
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a command: an outcome, or a request whose outcome is still open."""
+    """The result of a command: an outcome, or a request whose outcome is still open."""
 
     swapId: str
     outcome: Entry | None = None
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass
 class CommandHandler:
-    """Takes commands: asks the broker what the pure rules need, and writes the specs. `decision.py` decides."""
+    """Asks the broker what the pure rules need, and writes specs. `decision.py` decides."""
 
     settings: Settings
     reader: TopicReader
@@ -87,7 +87,7 @@ class CommandHandler:
         self._last_told: tuple[str, str] | None = None
 
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
-        """Take the bytes of a control message. Its own id, if it has one, is the id of the swap."""
+        """Handle the bytes of a control message. An id in the message replaces `swap_id`."""
         try:
             own_id = read_id(value)
             self._check_place(own_id, swap_id)
@@ -101,7 +101,7 @@ class CommandHandler:
         return self.take(message, swap_id, requested_by)
 
     def _check_place(self, given: str | None, swap_id: str) -> None:
-        """Refuse an id that looks like the place of another message, which would then be taken for this one."""
+        """Refuse an id that has the form topic-partition-offset: it would stand for the message at that place."""
         place = rf"{re.escape(self.settings.control_topic)}-\d+-\d+(-\d+)?"
         if given is not None and given != swap_id and re.fullmatch(place, given):
             raise InputError(f"the id {given} is that of another message; choose one of your own")
@@ -114,10 +114,7 @@ class CommandHandler:
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message))
 
     def boot(self) -> Answer | None:
-        """Ask for the defaults when nothing is active and nothing asked for; return None when there is no need.
-
-        This is tried each minute, so a refusal for the same reason is not written again.
-        """
+        """Ask for the defaults if no generation is active and no request is open; else return None."""
         ledger, status_row = self.history.ledger(), self.history.status_row()
         if status_row.generation is not None or ledger.open_requests:
             return None
@@ -125,11 +122,12 @@ class CommandHandler:
         try:
             entry, _ = self._decide_message(Message(), command)
         except InputError as error:
+            # The control DAG tries this each minute: do not write the same refusal again.
             last = [entry for entry in ledger.entries if first_swap_id(entry.swapId) == BOOT_ID]
             if last and last[-1].detail == str(error):
                 return Answer(last[-1].swapId, last[-1])
             entry = command.settle(Event.REJECTED, str(error))
-        # If another process was faster, the next round looks again.
+        # After a lost race the next round tries again.
         return self._answer(entry) if self.history.commit_next(ledger, [entry]) else None
 
     def roll_back(self, swap_id: str, requested_by: str) -> Answer:
@@ -139,13 +137,13 @@ class CommandHandler:
         return self._settle_or_accept(swap_id, requested_by, self._decide_rollback)
 
     def next_run(self) -> Run | None:
-        """The run to start now. Write its spec if the process that took the request died before it could."""
+        """Return the run to start now, if there is one."""
         ledger = self.history.ledger()
         request = flip_rules.needs_run(ledger)
         return run_of(ledger, request) if request is not None and self._has_spec(request) else None
 
     def _has_spec(self, request: Request) -> bool:
-        """Write the spec of a request if it is missing. A request whose topics are gone fails."""
+        """Write the spec of a request if the process that took it died before; fail a request whose topics are gone."""
         if load_spec(self.settings.layout, request.generation) is not None:
             return True
         if adopt_draft(self.settings.layout, request.swapId, request.generation) is not None:
@@ -169,7 +167,6 @@ class CommandHandler:
         return self._known(swap_id) if taken is None else self._answer(*taken)
 
     def _decide_message(self, message: Message, command: OpenCommand) -> tuple[Entry, Plan | None]:
-        """What a message leads to: an outcome, or a request."""
         decision, row = self._decide(message, command), command.status_row
         target = decision.target
         if decision.is_dry:
@@ -187,11 +184,9 @@ class CommandHandler:
         return self._ask_for(command, generation, target, decision.start, changes, records, given), None
 
     def _prepare(self, decision: Decision, command: OpenCommand) -> tuple[int, int]:
-        """The generation, and how much it has to read.
-
-        Where a new one starts is kept before the request is written: after a crash in between it starts there too.
-        """
+        """Return the generation and how many records it has to read."""
         if decision.start != "resume":
+            # Before the request is written: after a crash in between, the generation starts at the same offsets.
             spec = resolve_spec(self.reader, decision.target, decision.start, self.settings.state_retention)
             keep_draft(self.settings.layout, command.swapId, spec)
             return command.ledger.next_generation, count_to_read(spec.startOffsets, spec.readyOffsets)
@@ -224,7 +219,7 @@ class CommandHandler:
         return generation, asked.target
 
     def _count_to_resume(self, generation: int, target: Target, swap_id: str) -> int:
-        """How many records a retired generation has to read. 0 without a broker: a rollback works without it."""
+        """Return how many records a retired generation has to read; 0 without a broker, which no rollback needs."""
         try:
             ends = find_ends(self.reader, target)
         except SwitchyardError as error:
@@ -246,7 +241,7 @@ class CommandHandler:
                 is_snapshot=flip_rules.desires_snapshot(ledger, status_row),
             )
         except UnknownTopicError as error:
-            # The broker lists only what this client may see; asked for by name, it says which it is.
+            # The list leaves out topics that this client may not see; asked by name, the broker says so.
             self.reader.partitions(error.topic)
             raise
 
@@ -260,21 +255,21 @@ class CommandHandler:
         records: int = 0,
         given: float | None = None,
     ) -> Entry:
-        """A request with a deadline that fits the records to read, or the one that was given."""
+        """Make a request. Its deadline is the given one, or fits the records to read."""
         seconds = allow_seconds(self.settings, command.ledger, records, target, given)
         if command.status_row.generation is not None:
             detail += describe_deadline(seconds, self.settings.ready_deadline_seconds, records, given)
         return command.ask_for(generation, target, start, detail, _now() + timedelta(seconds=seconds))
 
     def _answer(self, entry: Entry, plan: Plan | None = None) -> Answer:
-        """Answer for an entry that was just written. Any other process may do what follows, if this one dies here."""
+        """Answer for an entry that was just written."""
         if entry.event is not Event.REQUESTED or entry.generation is None:
             return Answer(entry.swapId, self.history.ledger().outcomes.get(entry.swapId), plan=plan)
+        # If this process dies here, the next round of the control DAG does the rest.
         adopt_draft(self.settings.layout, entry.swapId, entry.generation)
         return self._look_again(entry.swapId)
 
     def _look_again(self, swap_id: str) -> Answer:
-        """Do what is due, and return what became of a request."""
         transitions.settle_due(self.history, _now())
         if transitions.flip_snapshot(self.history, _now(), self.settings.rules):
             transitions.settle_due(self.history, _now())
@@ -282,7 +277,7 @@ class CommandHandler:
         return Answer(swap_id, ledger.outcomes.get(swap_id), ledger.find_command(swap_id))
 
     def _known(self, swap_id: str) -> Answer:
-        """Answer for an id that was taken before: it is the same command, delivered again."""
+        """Answer for an id that is in the history already: Kafka delivers a message again after a crash."""
         ledger = self.history.ledger()
         outcome, request = ledger.outcomes.get(swap_id), ledger.find_command(swap_id)
         if request is not None and outcome is None and request.start != "resume":
@@ -293,12 +288,12 @@ class CommandHandler:
         return Answer(swap_id, outcome, request)
 
     def _tell_once(self, msg: str, swap_id: str) -> None:
-        """Do not repeat a line when a lost race leads to the same decision."""
+        # A lost race leads to the same decision again.
         if self._last_told != (swap_id, msg):
             self._tell(msg, swap_id)
         self._last_told = (swap_id, msg)
 
-    def _tell(self, msg: str, swap_id: str, level: Level = "INFO") -> None:
+    def _tell(self, msg: str, swap_id: str, level: LogLevel = "INFO") -> None:
         tell(self.settings.layout, msg, level=level, swap_id=swap_id)
 
 

@@ -36,26 +36,19 @@ _JOIN_SPELLINGS = (
     (re.compile(r"natural.*", re.DOTALL), "natural"),
     (re.compile(r"as[\W_]*of.*|aj", re.DOTALL), "asof"),
 )
-RESERVED_IDS = (
-    HOSTED_PREFIX,
-    ROLLBACK_PREFIX,
-    UNDO_PREFIX,
-    BY_HAND_PREFIX,
-    BACKFILL_PREFIX,
-    PUBLISH_PREFIX,
-    f"{BOOT_ID}~",
-)
+_PREFIXES = (HOSTED_PREFIX, ROLLBACK_PREFIX, UNDO_PREFIX, BY_HAND_PREFIX, BACKFILL_PREFIX, PUBLISH_PREFIX)
+RESERVED_IDS = (*_PREFIXES, f"{BOOT_ID}~")
 
 
 def _trim(given: object, info: ValidationInfo) -> object:
-    """Blank is missing."""
     if not isinstance(given, str):
         return given
     try:
         given.encode()
     except UnicodeEncodeError:
-        # JSON can spell half a character; no table can hold it.
+        # JSON can spell half of a surrogate pair; no table can hold it.
         raise InputError(f"{info.field_name} holds half a character (a lone surrogate); send whole ones") from None
+    # Blank means missing.
     return given.strip() or None
 
 
@@ -66,7 +59,7 @@ def check_id(given: str | None) -> str | None:
 
 
 def normalise_join(given: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """The join type, of which only the beginning counts, and a warning: an unknown one means left."""
+    """Return the join type, of which only the beginning counts, and a warning if it is unknown: that means left."""
     if given is None:
         return None, ()
     for spelling, name in _JOIN_SPELLINGS:
@@ -88,7 +81,7 @@ Seconds = Annotated[float, Field(gt=0, le=MOST_DEADLINE_SECONDS, allow_inf_nan=F
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(strict=True))
 class Message:
-    """A control message, normalised: None keeps the current value. An InputError of a check is raised as it is."""
+    """A control message, normalised; None keeps the current value."""
 
     usersTopic: Text = None
     accountsTopic: Text = None
@@ -103,7 +96,7 @@ class Message:
 
 
 def parse_message(value: bytes | None) -> Message:
-    """Reads and normalises a message; an InputError says what is wrong with it."""
+    """Read and normalise a message; raise InputError if it is not valid."""
     if value is None:
         raise InputError('the message has no value; send a JSON object such as {"joinType": "inner"}')
     if len(value) > MOST_BYTES:
@@ -118,7 +111,7 @@ def parse_message(value: bytes | None) -> Message:
 
 
 def _explain(error: ValidationError) -> str:
-    """Pydantic's first complaint, in one sentence."""
+    """Put Pydantic's first complaint into one sentence."""
     first = error.errors(include_url=False)[0]
     name, given = first["loc"][0], first["input"]
     if name == "deadlineSeconds":
@@ -139,7 +132,7 @@ def _warn(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read_id(value: bytes | None) -> str | None:
-    """The id of a message, also of one that is refused for another reason; None when it has no valid one."""
+    """Return the id of a message, also if the message is refused for another reason; None without a valid id."""
     try:
         return Message(id=_parse_object(value or b"").get("id")).id if len(value or b"") <= MOST_BYTES else None
     except (InputError, ValidationError):

@@ -1,4 +1,4 @@
-"""Decide what a control message asks for. Pure: the broker's topics and the present state are handed in."""
+"""Decide what a control message asks for. Pure: the caller passes the broker's topics and the present state."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ class DecisionKind(StrEnum):
     REFRESH = "refresh"
     SWAP = "swap"
     TAKE_BACK = "take back"
-    """What is active is wanted again, before another one has replaced it."""
+    """Keep the active generation: supersede the swap that would replace it."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a message asks for, given what was asked before."""
-
     kind: DecisionKind
     target: Target
     start: str
@@ -40,7 +38,7 @@ class Decision:
 
 
 def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> None:
-    """Every rule about topics. `topics` are those of the broker, with the number of partitions."""
+    """Check every rule about topics. `topics` are those of the broker, with the number of partitions."""
     check_named_topics(target.usersTopic, target.accountsTopic, policy)
     for topic in (target.usersTopic, target.accountsTopic):
         if topic not in topics:
@@ -48,7 +46,7 @@ def check_target(target: Target, policy: Policy, topics: Mapping[str, int]) -> N
 
 
 def check_named_topics(users_topic: str | None, accounts_topic: str | None, policy: Policy) -> None:
-    """The rules that neither the broker nor the present state is needed for; None is a topic that stays as it is."""
+    """Check the rules that need neither the broker nor the present state; None is a topic that stays as it is."""
     for topic in (users_topic, accounts_topic):
         if topic is None:
             continue
@@ -74,12 +72,11 @@ def decide(
     pending_start: str | None = None,
     is_snapshot: bool = False,
 ) -> Decision:
-    """What a message asks for. An InputError is a rejection, and says why.
+    """Return what a message asks for; raise InputError to reject it.
 
-    `desired` is what was last asked for and has not failed, `active` what everybody reads; both are None at first.
-    `pending_start` is where the swap that is under way starts: like its other fields it counts unless overridden.
-    With `is_snapshot`, what is desired is a snapshot of history: a message that names a start asks for a stream. One
-    that names `earliest` or a time asks for the topics to be read again, unless the swap under way does just that.
+    `desired` is what was last asked for and has not failed, `active` what readers see; both are None at first.
+    `pending_start` is where the pending swap starts; the message inherits it unless it names a start. `is_snapshot`
+    says whether what is desired is a snapshot.
     """
     current = desired or policy.defaults
     target = Target(
@@ -91,6 +88,7 @@ def decide(
     changes = _changes(desired, target)
     reads_again = message.start not in (None, "latest", "resume")
     if target == desired and is_snapshot and message.start is not None:
+        # Only a stream has a start, so this message does not mean the snapshot.
         kind, changes = DecisionKind.SWAP, ("a stream takes the place of the snapshot",)
     elif target == desired and reads_again and message.start != pending_start:
         kind, changes = DecisionKind.SWAP, (f"the same topics are read again, from {message.start}",)
@@ -100,7 +98,7 @@ def decide(
         kind = DecisionKind.TAKE_BACK
     else:
         kind = DecisionKind.SWAP
-    # With nothing active there is nobody to have read what lies before: the first generation takes it all.
+    # No earlier generation has read what the topics hold, so the first one starts at the earliest offsets.
     start = message.start or pending_start or ("earliest" if active is None else "latest")
     return Decision(kind, target, start, changes, message.dryRun, message.deadlineSeconds)
 

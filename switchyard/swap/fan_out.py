@@ -1,7 +1,7 @@
-"""How many pairs a join makes of each record: of all records so far, and of the last ones. Pure.
+"""Count how many pairs a join makes of each record: of all records so far, and of the last ones. Pure.
 
-Where the same few userIds have events without end, each new event meets more of the other side, and the rows grow with
-the square of the events. That shows here long before the disk is full.
+Where few userIds have many events, each new event meets more of the other side, so rows grow with the square of the
+events. These numbers show it long before the disk is full.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from switchyard.tables.progress import Progress
 
 HALF_LIFE_RECORDS = 10_000
-"""Of what the last records have made, a record counts half when so many have come after it."""
+"""In the average of the last records, the weight of a record halves each time so many more have come."""
 LEAST_PAIRS = 10.0
 GROWTH = 1.5
 """With a fixed set of people, the last events make twice as many pairs as all events did on average."""
 
 
 class FanOut:
-    """Counts the pairs of a generation. It goes on from the average that the last report has, if there was one."""
+    """Counts the pairs of a generation, beginning with the records and the average of its last report."""
 
     def __init__(self, records: int = 0, average: float | None = 0.0) -> None:
         self._records = records
@@ -33,7 +33,7 @@ class FanOut:
 
     @property
     def average(self) -> float | None:
-        """Pairs for each record so far; unknown where an earlier version of Switchyard did not count them."""
+        """Pairs for each record so far; None if an earlier version of Switchyard has not counted them."""
         if self._pairs is None:
             return None
         return self._pairs / self._records if self._records else 0.0
@@ -44,7 +44,7 @@ class FanOut:
 
 
 def warn_of_growth(average: float | None, recent: float | None) -> str | None:
-    """What to say when the pairs of an event are many and become more; None when all is well or not known."""
+    """Return a warning if an event makes many pairs, and more than before; None otherwise, or if it is not known."""
     if average is None or recent is None or recent < LEAST_PAIRS or recent <= GROWTH * average:
         return None
     return (
@@ -54,6 +54,6 @@ def warn_of_growth(average: float | None, recent: float | None) -> str | None:
 
 
 def show_fan_out(progress: Progress | None) -> float | None:
-    """Pairs for each of the last events; of all events where the driver has just started."""
+    """Return the pairs for each of the last events, or of all events if the driver has just started."""
     known = [progress.recentRowsPerEvent, progress.rowsPerEvent] if progress else []
     return next((round(number, 2) for number in known if number is not None), None)

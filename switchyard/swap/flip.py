@@ -1,6 +1,6 @@
 """The flip: one compare-and-set of the status row makes a pending generation the active one.
 
-Withdrawals replace the same row, so of a flip and a withdrawal exactly one comes first. `flip_rules.py` says who may.
+Withdrawals replace the same row, so of a flip and a withdrawal exactly one comes first. `flip_rules.py` decides.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from switchyard.swap.history import SwapHistory
 
 
 def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) -> bool:
-    """Flip, if this request may do so now. `settle_due` writes the outcome.
-
-    The status row is read before the history: a withdrawal that the history is too old to show has changed the row.
-    """
+    """Flip, if this request may do so now. `settle_due` writes the outcome."""
     while True:
+        # The row before the history: then a withdrawal that the history does not show yet makes the commit fail.
         before = history.status_row()
         ledger = history.ledger()
         wanted = ledger.pending
@@ -29,7 +27,7 @@ def try_flip(history: SwapHistory, swap_id: str, now: datetime, rules: Rules) ->
 
 
 def withdraw(history: SwapHistory, number: int, reason: str = "") -> bool:
-    """Take the right to flip from all requests up to a number; False when that one has flipped or has lost it."""
+    """Bar all requests up to a number from flipping; return False if that one has flipped or is barred already."""
     while True:
         before = history.status_row()
         after = flip_rules.withdrawn(before, number, reason)
@@ -40,7 +38,7 @@ def withdraw(history: SwapHistory, number: int, reason: str = "") -> bool:
 
 
 def refresh(history: SwapHistory, now: datetime) -> None:
-    """Move lastApplied; before anything was active there is none to move."""
+    """Set lastApplied, if a generation is active."""
     while True:
         before = history.status_row()
         if before.generation is None or history.commit_row(before, replace(before, lastApplied=now)):

@@ -1,4 +1,4 @@
-"""Which request may flip, which has lost its right to, and how each is settled. Pure: no I/O, no clock.
+"""Decide which request may flip, which no longer may, and how each is settled. Pure: no I/O, no clock.
 
 Two markers are committed with the status row and decide which request may still flip:
 
@@ -20,28 +20,26 @@ from switchyard.swap.history import Entry, Event, Ledger, Request, SignOfLife, S
 
 
 def desired(ledger: Ledger, status_row: StatusRow) -> Target | None:
-    """What was last asked for and has not failed."""
+    """Return what was last asked for and has not failed."""
     return ledger.pending.target if ledger.pending else status_row.target
 
 
 def desires_snapshot(ledger: Ledger, status_row: StatusRow) -> bool:
-    """Whether what was last asked for is a snapshot of history, and not a stream."""
     return ledger.is_snapshot(ledger.pending.generation if ledger.pending else status_row.generation)
 
 
 def pending_start(ledger: Ledger) -> str | None:
-    """Where the pending swap starts. A later message inherits it, but not a resume: that is bound to its own target."""
+    """Return the start that a later message inherits; not `resume`, which means the target of the pending swap."""
     return ledger.pending.start if ledger.pending and ledger.pending.start != "resume" else None
 
 
 def previous_generation(ledger: Ledger, status_row: StatusRow) -> int | None:
-    """The generation that was active before the active one."""
     before = [entry.generation for entry in ledger.flips if entry.generation != status_row.generation]
     return before[-1] if before else None
 
 
 def find_resumable(ledger: Ledger, status_row: StatusRow, target: Target) -> int | None:
-    """The newest stream with these topics and this join that was active once, is not now and was not removed."""
+    """Return the newest stream of this target that was active once, is not now and was not removed."""
     candidates = [
         generation
         for generation in ledger.generations
@@ -55,7 +53,7 @@ def find_resumable(ledger: Ledger, status_row: StatusRow, target: Target) -> int
 
 
 def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime, rules: Rules) -> bool:
-    """Whether this request may flip now: it is the newest, proven, in time, and everything before it is settled."""
+    """Return whether this request may flip: it is the newest, ready and in time, and all earlier ones are settled."""
     request = ledger.pending
     if request is None or request.swapId != swap_id or request.generation == status_row.generation:
         return False
@@ -73,7 +71,8 @@ def may_flip(ledger: Ledger, status_row: StatusRow, swap_id: str, now: datetime,
 
 
 def is_dwelling(ledger: Ledger, now: datetime, rules: Rules) -> bool:
-    """Whether the last flip is so recent that the next one has to wait. A time far in the future is a clock's fault."""
+    """Return whether the next flip has to wait because the last one is too recent."""
+    # abs(): a flip far in the future was written by a wrong clock, and must not hold up all others.
     return bool(ledger.flips) and abs(now - ledger.flips[-1].at) < rules.dwell
 
 
@@ -82,21 +81,19 @@ def is_overdue(request: Request, now: datetime) -> bool:
 
 
 def find_stuck(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rules, seen: SignOfLife) -> Request | None:
-    """The pending request whose driver never started, or no longer reports.
-
-    Not with nothing active, because there is nothing to fall back to. Not one that is ready or a snapshot: they only
-    wait for their flip, and have their deadline. Until its first report a driver gets the time that every start gets.
-    """
+    """Return the pending request, if its driver never started or no longer reports."""
     request = ledger.pending
+    # With nothing active there is nothing to fall back to, so keep trying.
     if request is None or status_row.generation is None or request.generation == status_row.generation:
         return None
+    # A request that is ready, or for a snapshot, only waits for its flip; its deadline ends that.
     if ledger.has(request.swapId, Event.READY) or ledger.is_snapshot(request.generation):
         return None
     signs = [entry.at for entry in ledger.entries if entry.swapId == request.swapId]
     reported = seen(request.generation)
     has_begun = reported is not None and reported > request.at
-    patience = rules.stuck if has_begun else max(rules.stuck, rules.ready_deadline)
-    return request if now - max(filter(None, (*signs, reported))) > patience else None
+    allowed = rules.stuck if has_begun else max(rules.stuck, rules.ready_deadline)
+    return request if now - max(filter(None, (*signs, reported))) > allowed else None
 
 
 def flipped(status_row: StatusRow, request: Request, now: datetime) -> StatusRow:
@@ -111,14 +108,14 @@ def flipped(status_row: StatusRow, request: Request, now: datetime) -> StatusRow
 
 
 def withdrawn(status_row: StatusRow, number: int, reason: str = "") -> StatusRow | None:
-    """The row once requests up to a number are withdrawn; None if that one has flipped or was withdrawn before."""
+    """Return the row with requests up to a number withdrawn; None if that one has flipped or was withdrawn before."""
     if status_row.flipped == number or status_row.barred >= number:
         return None
     return replace(status_row, barred=number, barred_because=reason)
 
 
 def number_to_withdraw(ledger: Ledger, status_row: StatusRow, now: datetime) -> int | None:
-    """The newest request that is late or superseded, but not yet withdrawn in the status row."""
+    """Return the number of the newest request that is late or superseded, and not withdrawn in the status row yet."""
     newest = ledger.newest
     late = [
         request.number
@@ -132,16 +129,16 @@ def number_to_withdraw(ledger: Ledger, status_row: StatusRow, now: datetime) -> 
 
 
 def _is_there_already(ledger: Ledger, status_row: StatusRow, request: Request) -> bool:
-    """Whether a request asks for what is active: it took back a pending swap before its flip, and needs no flip."""
+    """Return whether a request asks for what is active: it has superseded a pending swap, and needs no flip."""
     return request is ledger.newest and request.generation == status_row.generation
 
 
 def settlements(
     ledger: Ledger, status_row: StatusRow, now: datetime, reasons: Mapping[str, str] | None = None
 ) -> list[Entry]:
-    """The outcomes that are decided but not written, and the generations that linger because of them.
+    """Return the outcomes that are decided but not written, in the order of the requests, and LINGERING entries.
 
-    They are written in the order of the requests. `reasons` tell why a request failed.
+    `reasons` tell why a request failed, by its swap id.
     """
     found = []
     for request in ledger.open_requests:
@@ -167,30 +164,21 @@ def _outcome(
     if request.number > status_row.barred:
         return None
     reason = reason or (status_row.barred_because if status_row.barred == request.number else "")
-    if not reason:
-        late = f"not ready by its deadline, {_moment(request.deadline)}; send it again with a longer deadlineSeconds"
-        reason = late if is_overdue(request, now) else "it was given up before its flip"
-    return request.entry(Event.FAILED, reason)
-
-
-def _moment(at: datetime | None) -> str:
-    return at.isoformat(timespec="seconds") if at else "never"
+    if not reason and request.deadline is not None and is_overdue(request, now):
+        moment = request.deadline.isoformat(timespec="seconds")
+        reason = f"not ready by its deadline, {moment}; send it again with a longer deadlineSeconds"
+    return request.entry(Event.FAILED, reason or "it was given up before its flip")
 
 
 def _newly_lingering(ledger: Ledger, status_row: StatusRow) -> list[Entry]:
-    found = []
-    for generation in ledger.generations:
-        last = ledger.last_life(generation)
-        if generation == status_row.generation or last is None or last.event is not Event.APPLIED:
-            continue
-        request = ledger.find(last.swapId)
-        if request is not None:
-            found.append(request.entry(Event.LINGERING, f"replaced by generation {status_row.generation}"))
-    return found
+    lives = [ledger.last_life(generation) for generation in ledger.generations if generation != status_row.generation]
+    replaced = [ledger.find(life.swapId) for life in lives if life and life.event is Event.APPLIED]
+    detail = f"replaced by generation {status_row.generation}"
+    return [request.entry(Event.LINGERING, detail) for request in replaced if request]
 
 
 def needs_run(ledger: Ledger) -> Request | None:
-    """The pending request that needs a run in Airflow, because no driver works for its generation."""
+    """Return the pending request, if it needs a run in Airflow because no driver works for its generation."""
     request = ledger.pending
     if request is None or request.is_hosted or ledger.has(request.swapId, Event.STARTING):
         return None
@@ -202,6 +190,6 @@ def needs_run(ledger: Ledger) -> Request | None:
 
 
 def snapshot_to_flip(ledger: Ledger) -> Request | None:
-    """The pending request for a finished snapshot. It has no driver, so the next process that looks makes the flip."""
+    """Return the pending request for a finished snapshot. No driver flips it, so any process that looks does."""
     request = ledger.pending
     return request if request is not None and ledger.is_finished(request.generation) else None

@@ -1,9 +1,10 @@
-"""The spec of each generation, as a file beside its checkpoint: resolved, written, found again, removed."""
+"""Resolve the spec of each generation, and keep it as a file beside its checkpoint."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from switchyard.errors import InputError
@@ -21,7 +22,7 @@ from switchyard.tables.folders import Folder
 def resolve_spec(
     reader: TopicReader, target: Target, start: str, retention: timedelta | None = None, generation: int = 0
 ) -> GenerationSpec:
-    """Ask the broker where the topics are read from and where they end now."""
+    """Ask the broker at which offsets the topics start and end now."""
     topics = (target.usersTopic, target.accountsTopic)
     require_access(reader, target)
     bounds = {topic: reader.bounds(topic) for topic in topics}
@@ -33,10 +34,8 @@ def resolve_spec(
     else:
         starts = {topic: reader.offsets_at(topic, start) for topic in topics}
     return GenerationSpec(
+        **asdict(target),
         generation=generation,
-        usersTopic=target.usersTopic,
-        accountsTopic=target.accountsTopic,
-        joinType=target.joinType,
         start=start,
         startOffsets=starts,
         readyOffsets=ends,
@@ -53,16 +52,14 @@ def require_access(reader: TopicReader, target: Target) -> None:
 
 def keep_spec(layout: Layout, spec: GenerationSpec) -> GenerationSpec:
     """Write the spec of a generation, unless it has one: the first one fixes where it starts."""
-    there = load_spec(layout, spec.generation)
-    if there is not None:
+    if (there := load_spec(layout, spec.generation)) is not None:
         return there
-    folder = _folder(layout)
-    folder.write(layout.spec_name(spec.generation), spec.model_dump_json().encode())
+    _folder(layout).write(layout.spec_name(spec.generation), spec.model_dump_json().encode())
     return spec
 
 
 def keep_draft(layout: Layout, swap_id: str, spec: GenerationSpec) -> None:
-    """Write where a request will start, before the request is written and has a generation."""
+    """Write the spec of a request that is not written yet, and so has no generation."""
     _folder(layout).write(_draft_name(swap_id), spec.model_dump_json().encode())
 
 
@@ -90,7 +87,7 @@ def load_spec(layout: Layout, generation: int) -> GenerationSpec | None:
 def spec_for_driver(
     settings: Settings, reader: TopicReader, generation: int, target: Target, start: str
 ) -> GenerationSpec:
-    """The spec that was fixed at the request; a driver started by hand without one fixes it now."""
+    """Return the spec that was written with the request; write one for a driver that a person has started."""
     known = load_spec(settings.layout, generation)
     if known is None:
         check_target(target, settings.policy, reader.list_topics())
@@ -113,7 +110,7 @@ def require_spec(layout: Layout, generation: int) -> GenerationSpec:
 
 
 def find_resumable_spec(layout: Layout, ledger: Ledger, status_row: StatusRow, target: Target) -> GenerationSpec:
-    """The spec of the generation that `resume` means."""
+    """Return the spec of the generation that `resume` means."""
     generation = find_resumable(ledger, status_row, target)
     if generation is None:
         raise InputError(f"there is no earlier generation of {target} to resume; start from latest or earliest")
@@ -121,9 +118,9 @@ def find_resumable_spec(layout: Layout, ledger: Ledger, status_row: StatusRow, t
 
 
 def remove_checkpoint(layout: Layout, generation: int) -> None:
-    """Remove the spec last: while it is there, the next look knows that something is left to remove."""
     folder = _folder(layout)
     folder.delete_folder(str(generation))
+    # The spec goes last: while it is there, maintenance knows that something is left to remove.
     folder.delete_file(layout.spec_name(generation))
 
 

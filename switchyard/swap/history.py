@@ -34,7 +34,7 @@ class Event(StrEnum):
 
 SETTLING = frozenset({Event.APPLIED, Event.REFRESHED, Event.REJECTED, Event.SUPERSEDED, Event.FAILED, Event.PLANNED})
 FINISHED = Event.PLANNED
-"""How the command for a snapshot ends once its rows are there and proven. The event's name is contract."""
+"""Ends the command for a snapshot whose rows are proven. The name of the event is contract."""
 LIFE = frozenset({Event.APPLIED, Event.LINGERING, Event.RETIRED})
 """Events that move a generation on: it is active, lingers, or has ended."""
 
@@ -45,7 +45,7 @@ BY_HAND_PREFIX = "by-hand-"
 BACKFILL_PREFIX = "backfill-"
 PUBLISH_PREFIX = "publish-"
 BOOT_ID = "boot"
-"""What the ids of the commands begin with that nobody sends to the control topic. They are stored, so they stay."""
+"""The beginnings of the ids of commands that do not come from the control topic. They are stored, so they stay."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class Request:
 
     @property
     def is_undo(self) -> bool:
-        """An undo must not wait for the dwell: it repairs the flip that the dwell is counted from."""
+        # An undo does not wait for the dwell: it repairs the flip that the dwell is counted from.
         return self.swapId.startswith((ROLLBACK_PREFIX, UNDO_PREFIX))
 
     @property
     def is_hosted(self) -> bool:
-        """Whether the Airflow run that asked for it runs the driver itself."""
+        """Whether the Airflow run that asked for it is also the run of its driver."""
         return self.swapId.startswith(HOSTED_PREFIX) and self.requestedBy.startswith("airflow:")
 
 
 @dataclass(frozen=True)
 class StatusRow:
-    """The status row with its two markers. `generation` is None until something was active."""
+    """The status row with its two markers. `generation` is None until the first flip."""
 
     generation: int | None = None
     target: Target | None = None
@@ -101,11 +101,11 @@ class StatusRow:
     flipped: int = 0
     barred: int = 0
     barred_because: str = field(default="", compare=False)
-    """Why the request of this very number was given up, for the actor that writes its outcome; else empty."""
+    """Why request number `barred` was given up; empty if there was no such reason. Its outcome repeats it."""
 
 
 SignOfLife = Callable[[int], datetime | None]
-"""When a generation's driver was last seen at work."""
+"""Generation → when its driver last reported"""
 
 
 @dataclass(frozen=True)
@@ -126,16 +126,15 @@ class Ledger:
 
     @cached_property
     def snapshots(self) -> dict[int, Request]:
-        """The command for each snapshot, by its generation. It has no number, because it never flips by itself."""
+        """The command for each snapshot, by its generation."""
+        # Number 0: such a command never flips by itself.
         asked = [e for e in self.entries if e.event is Event.REQUESTED and is_snapshot_id(e.swapId)]
         return {snapshot.generation: snapshot for snapshot in (_request(0, entry) for entry in asked)}
 
     def is_snapshot(self, generation: int | None) -> bool:
-        """Whether a generation is a range of history: no driver ever streams it."""
         return generation in self.snapshots
 
     def is_finished(self, generation: int) -> bool:
-        """Whether a snapshot is finished, so that it can be made active at any time."""
         snapshot = self.snapshots.get(generation)
         outcome = self.outcomes.get(snapshot.swapId) if snapshot else None
         return outcome is not None and outcome.event is FINISHED
@@ -170,7 +169,7 @@ class Ledger:
 
     @property
     def pending(self) -> Request | None:
-        """The request that is on its way to its flip. Only the newest can be."""
+        """The newest request, if it has no outcome yet."""
         newest = self.newest
         return newest if newest and self.is_open(newest) else None
 
@@ -178,7 +177,7 @@ class Ledger:
         return next((request for request in self.requests if request.swapId == swap_id), None)
 
     def find_command(self, swap_id: str) -> Request | None:
-        """A request, or the command for a snapshot, by its id."""
+        """Find a request or the command for a snapshot."""
         snapshots = (snapshot for snapshot in self.snapshots.values() if snapshot.swapId == swap_id)
         return self.find(swap_id) or next(snapshots, None)
 
@@ -193,12 +192,11 @@ class Ledger:
         return self._requests_of.get(generation, [])
 
     def request_of(self, generation: int) -> Request | None:
-        """The newest request for a generation. One that was resumed has several."""
-        asked = self.requests_of(generation)
-        return asked[-1] if asked else None
+        """Return the newest request for a generation; one that was resumed has several."""
+        return next(reversed(self.requests_of(generation)), None)
 
     def command_of(self, generation: int) -> Request | None:
-        """The newest command about a generation: a request, or the one for a snapshot."""
+        """Return the newest request for a generation, else the command for the snapshot."""
         return self.request_of(generation) or self.snapshots.get(generation)
 
     @cached_property
@@ -209,7 +207,7 @@ class Ledger:
         return self._lives.get(generation)
 
     def life_request(self, generation: int) -> Request:
-        """The request by which a generation became active."""
+        """Return the request by which a generation became active."""
         last = self.last_life(generation)
         request = self.find(last.swapId) if last else None
         if request is None:
@@ -220,12 +218,12 @@ class Ledger:
         return generation in self._flipped
 
     def is_retired(self, generation: int) -> bool:
-        """Whether a generation has ended and nobody has asked for it since."""
+        """Return whether a generation has ended and no open request asks for it."""
         asked = self.request_of(generation)
         return self.has_ended(generation) and (asked is None or not self.is_open(asked))
 
     def has_ended(self, generation: int) -> bool:
-        """Whether it has retired, even if it was asked for again since: that takes a new driver."""
+        """Return whether a generation has ended, also if an open request asks for it: that needs a new driver."""
         last = self.last_life(generation)
         return last is not None and last.event is Event.RETIRED
 
@@ -234,7 +232,7 @@ class Ledger:
 
     @cached_property
     def removed(self) -> frozenset[int]:
-        """Generations whose rows and checkpoint are gone: they retired twice, and nobody asked for them in between."""
+        """Generations that retired twice, without a request in between: their rows and checkpoint are removed."""
         retired: set[int | None] = set()
         removed: set[int] = set()
         for entry in self.entries:
@@ -247,8 +245,7 @@ class Ledger:
         return frozenset(removed)
 
     def is_lingering(self, generation: int) -> bool:
-        last = self.last_life(generation)
-        return last is not None and last.event is Event.LINGERING
+        return any(entry.generation == generation for entry in self.lingering)
 
     @cached_property
     def lingering(self) -> list[Entry]:
@@ -301,19 +298,19 @@ def _request(number: int, entry: Entry) -> Request:
 
 
 def first_swap_id(swap_id: str) -> str:
-    """The id that was asked for first: `boot~3` is the third try of `boot`."""
+    """Return the id of the first try: `boot~3` is the third try of `boot`."""
     return re.sub(r"~\d+$", "", swap_id)
 
 
 def next_swap_id(ledger: Ledger, swap_id: str) -> str:
-    """The id itself, or the next free one when what it names has ended without being applied."""
+    """Return the id, or with `~2`, `~3`, … if the command of that id has ended without being applied."""
     ended = {known for known, outcome in ledger.outcomes.items() if outcome.event is not Event.APPLIED}
     candidates = [swap_id, *(f"{swap_id}~{number}" for number in range(2, len(ended) + 3))]
     return next(candidate for candidate in candidates if candidate not in ended)
 
 
 def run_id_of(ledger: Ledger, request: Request) -> str:
-    """The Airflow run of a request, derived from its generation: asking twice starts one."""
+    """Return the id of a request's Airflow run. It follows from the request, so asking twice starts one run."""
     if request.is_hosted:
         return request.swapId.removeprefix(HOSTED_PREFIX)
     nth = ledger.requests_of(request.generation).index(request) + 1

@@ -1,4 +1,4 @@
-"""The swap history store: swap_history and the status row, each changed only by compare-and-set on its version."""
+"""Store swap_history and the status row in Delta; change each only by compare-and-set on its version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from switchyard.layout import Layout
@@ -29,7 +28,7 @@ Clock = Callable[[], datetime]
 
 
 class HistoryStore:
-    """Keeps both tables open, so that reading again costs little while nothing has changed."""
+    """Keeps both tables open: reading again is cheap while nothing has changed."""
 
     def __init__(
         self,
@@ -49,60 +48,44 @@ class HistoryStore:
 
     def ledger(self) -> Ledger:
         self._history.update_incremental()
-        return self._ledger_at(self._history)
+        version = int(self._history.version())
+        if self._ledger[0] != version:
+            paths = store.list_paths(self._history)
+            folder = Folder.at(self._history.table_uri).as_filesystem()
+            # Entries are only ever added, so each file is read once.
+            for path in [path for path in paths if path not in self._entries]:
+                self._entries[path] = [entry_of(row) for row in store.read_file(folder, path, "swap_history")]
+            self._ledger = (version, Ledger.of(entry for path in paths for entry in self._entries[path]))
+        return self._ledger[1]
 
     def status_row(self) -> StatusRow:
         self._status.update_incremental()
-        return self._status_row_at(self._status)
+        version = int(self._status.version())
+        if self._status_row[0] != version:
+            self._status_row = (version, status_row_of(self._status))
+        return self._status_row[1]
 
     def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
-        """Write entries as the version after the one that `ledger` was read at; False if another writer took it.
-
-        A loser reads and decides again, as often as it takes: each lost race is a commit of somebody else.
-        """
-        # The table as it is open here may be newer than what the caller has read: then its decision is out of date.
+        """Write entries as the version after that of `ledger`; return False if another writer took it."""
+        # The open table may be newer than what the caller has read: then its decision is out of date.
         if self._ledger[1] is not ledger or self._ledger[0] != self._history.version():
             return False
         written = stamp(entries, ledger, self._clock())
-        if not store.commit_next(
-            self._history, "swap_history", store.Change(rows=[row_of(entry) for entry in written])
-        ):
+        change = store.Change(rows=[row_of(entry) for entry in written])
+        if not store.commit_next(self._history, "swap_history", change):
             return False
         for entry in written:
             self._on_written(entry)
         return True
 
     def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
-        """Replace the status row; False if it has changed since `before` was read."""
+        """Replace the status row; return False if it has changed since `before` was read."""
         is_newest = self._status_row[1] is before and self._status_row[0] == self._status.version()
         return is_newest and store.commit_next(self._status, "status", change_of(before, after))
 
-    def _status_row_at(self, table: DeltaTable) -> StatusRow:
-        version = int(table.version())
-        if self._status_row[0] != version:
-            self._status_row = (version, status_row_of(table))
-        return self._status_row[1]
-
-    def _ledger_at(self, table: DeltaTable) -> Ledger:
-        """The history at a version. Every file is read once: entries are only ever added."""
-        version = int(table.version())
-        if self._ledger[0] != version:
-            paths = pa.table(table.get_add_actions())["path"].to_pylist()
-            fresh = [path for path in paths if path not in self._entries]
-            if fresh:
-                self._entries |= read_entries(table, fresh)
-            entries = [entry for path in paths for entry in self._entries[path]]
-            self._ledger = (version, Ledger.of(entries))
-        return self._ledger[1]
-
-
-def read_entries(table: DeltaTable, paths: list[str]) -> dict[str, list[Entry]]:
-    folder = Folder.at(table.table_uri).as_filesystem()
-    return {path: [entry_of(row) for row in store.read_file(folder, path, "swap_history")] for path in paths}
-
 
 def stamp(entries: Sequence[Entry], ledger: Ledger, now: datetime) -> list[Entry]:
-    """Give entries times that increase, also when the clocks of two machines disagree: the order is read from them."""
+    """Give entries increasing times, also if the clocks of two machines differ: readers sort by them."""
     last = ledger.entries[-1].at if ledger.entries else now - TICK
     first = max(now, last + TICK)
     return [replace(entry, at=first + number * TICK) for number, entry in enumerate(entries)]
@@ -124,48 +107,30 @@ def entry_of(row: store.Row) -> Entry:
 def status_row_of(table: DeltaTable) -> StatusRow:
     rows = store.read_snapshot(table, "status").to_pylist()
     flipped, barred = (table.transaction_version(marker) or 0 for marker in (FLIPPED, BARRED))
-    without_row = StatusRow(
-        flipped=flipped, barred=barred, barred_because=_find_reason(table, barred) if barred > flipped else ""
-    )
+    reason = _find_reason(table, barred) if barred > flipped else ""
     if not rows:
-        return without_row
+        return StatusRow(flipped=flipped, barred=barred, barred_because=reason)
     row = rows[0]
     target = Target(row["usersTopic"], row["accountsTopic"], row["joinType"])
-    return replace(
-        without_row, generation=row["generation"], target=target, lastApplied=row["lastApplied"], epoch=row["epoch"]
-    )
+    return StatusRow(row["generation"], target, row["lastApplied"], row["epoch"], flipped, barred, reason)
 
 
 def _find_reason(table: DeltaTable, barred: int) -> str:
-    """Why the request of this number was given up; empty if it was withdrawn for another reason."""
+    """Return why the request of this number was given up; empty if it was withdrawn for another reason."""
     told = (commit.get(BARRED_BECAUSE) for commit in table.history(COMMITS_BACK))
     known = {reason["number"]: reason["reason"] for reason in map(json.loads, filter(None, told))}
     return str(known.get(barred, ""))
 
 
 def change_of(before: StatusRow, after: StatusRow) -> store.Change:
-    """The commit from one row to the next. A withdrawal is a marker alone: the row and its file stay."""
-    markers = {}
-    if after.flipped != before.flipped:
-        markers[FLIPPED] = after.flipped
-    if after.barred != before.barred:
-        markers[BARRED] = after.barred
+    """Return the commit from one row to the next."""
+    pairs = ((FLIPPED, before.flipped, after.flipped), (BARRED, before.barred, after.barred))
+    markers = {name: new for name, old, new in pairs if new != old}
+    # A withdrawal is a marker alone: the row and its file stay.
     if replace(after, flipped=0, barred=0) == replace(before, flipped=0, barred=0):
         reason = json.dumps({"number": after.barred, "reason": mask_emails(after.barred_because)})
         return store.Change(markers=markers, metadata={BARRED_BECAUSE: reason} if after.barred_because else {})
-    return store.Change(rows=[to_status_row(after, ACTIVE)], mode="overwrite", markers=markers)
-
-
-def to_status_row(status_row: StatusRow, state: str) -> store.Row:
-    target = status_row.target
-    if target is None:
+    if after.target is None:
         raise ValueError("a status row names what is joined")
-    return {
-        "generation": status_row.generation,
-        "usersTopic": target.usersTopic,
-        "accountsTopic": target.accountsTopic,
-        "joinType": target.joinType,
-        "lastApplied": status_row.lastApplied,
-        "state": state,
-        "epoch": status_row.epoch,
-    }
+    row = {name: getattr(after, name) for name in ("generation", "lastApplied", "epoch")}
+    return store.Change(rows=[row | asdict(after.target) | {"state": ACTIVE}], mode="overwrite", markers=markers)

@@ -1,13 +1,13 @@
-"""What happens to every swap, in plain words: one line in `logs` for each entry of the history."""
+"""Log every entry of the swap history as one line of plain words in `logs`."""
 
 from __future__ import annotations
 
 from switchyard.layout import Layout
 from switchyard.swap.history import FINISHED, Entry, Event, is_snapshot_id
 from switchyard.swap.history_store import HistoryStore
-from switchyard.tables.logs import Level, tell
+from switchyard.tables.logs import LogLevel, tell
 
-_LEVELS: dict[Event, Level] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
+_LEVELS: dict[Event, LogLevel] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
 
 _SNAPSHOTS = {
     Event.REQUESTED: "backfilling {name}: {entry.target}, from {entry.start}",
@@ -18,13 +18,13 @@ _SNAPSHOTS = {
 
 
 def open_history(layout: Layout) -> HistoryStore:
-    """Open the history so that each entry is also logged, in plain words, when it is written."""
-    return HistoryStore(layout, on_written=lambda entry: tell_entry(layout, entry))
+    """Open the history; each entry that is written is also logged."""
 
+    def log_entry(entry: Entry) -> None:
+        level = _LEVELS.get(entry.event, "INFO")
+        tell(layout, describe(entry), level=level, generation=entry.generation, swap_id=entry.swapId)
 
-def tell_entry(layout: Layout, entry: Entry) -> None:
-    level = _LEVELS.get(entry.event, "INFO")
-    tell(layout, describe(entry), level=level, generation=entry.generation, swap_id=entry.swapId)
+    return HistoryStore(layout, on_written=log_entry)
 
 
 def describe(entry: Entry) -> str:

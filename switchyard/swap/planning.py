@@ -1,8 +1,8 @@
-"""What a swap would do, without doing it: topics, partitions, records to read, an estimate."""
+"""Plan a swap without doing it: topics, partitions, records to read, an estimate, a deadline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from statistics import median
 
@@ -10,6 +10,7 @@ from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.offsets import Offsets, count_records, from_json
 from switchyard.policies import Target
+from switchyard.records import JOIN_RULES
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
 from switchyard.swap.control_message import MOST_DEADLINE_SECONDS
@@ -20,13 +21,13 @@ from switchyard.swap.history import Event, Ledger, StatusRow
 from switchyard.tables.progress import Progress, bulk_rate, newest_progress
 from switchyard.wording import describe_time
 
-# Without a swap to go by yet: what was measured on two cores. Without a big batch: less than was measured there.
+# Used until this installation has swaps and big batches to go by: measured on two cores, then rounded down.
 USUAL_START_SECONDS = 50.0
 CAUTIOUS_RECORDS_PER_SECOND = 5_000.0
+# Half of what was measured with thousands of pairs for each record.
 CAUTIOUS_PAIRS_PER_SECOND = 50_000.0
-"""Half of what was measured where each record makes thousands."""
 LOOKED_AT = 5
-"""The newest generations on the same topics: most of those that failed have left no progress."""
+"""So many of the newest generations may have left progress; most of those that failed have none."""
 READING_ALLOWANCE = 3
 """A swap may take this many times the estimate for reading its records."""
 
@@ -46,12 +47,9 @@ class Plan:
     records: int
     estimateSeconds: float
     deadlineSeconds: float | None
-    """From the request to the flip. None without a deadline: nothing is active yet, or nothing is swapped."""
+    """From the request to the flip. None if nothing is active yet, or nothing is swapped."""
     rowsPerEvent: float | None
-    """Pairs that the join makes of an event, which are the rows of left and inner.
-
-    As the newest generation that has read the same topics found it; None when there was none.
-    """
+    """Pairs that the join makes of an event, in the newest generation that has read the same topics."""
     warnings: list[str]
 
     def describe(self) -> str:
@@ -65,7 +63,8 @@ class Plan:
         )
         records = f"{self.records} records to read, about {self.estimateSeconds:.0f} s to the flip"
         records += ", no deadline" if self.deadlineSeconds is None else f", deadline {self.deadlineSeconds:.0f} s"
-        made = "rows" if self.joinType in ("left", "inner") else "pairs"
+        # A join that takes only the latest pair has fewer rows than pairs.
+        made = "pairs" if JOIN_RULES[self.joinType].takes_latest else "rows"
         records += "" if self.rowsPerEvent is None else f", about {self.rowsPerEvent:g} {made} per event"
         return "; ".join(
             [f"would start generation {self.generation}: {topics}, from {self.start}; {records}", *self.warnings]
@@ -92,10 +91,8 @@ def make_plan(
     growth = warn_of_growth(known.rowsPerEvent, known.recentRowsPerEvent) if known else None
     late = _warn_of_deadline(seconds, deadline, is_given=decision.deadline_seconds is not None)
     return Plan(
+        **asdict(target),
         would=str(decision.kind),
-        usersTopic=target.usersTopic,
-        accountsTopic=target.accountsTopic,
-        joinType=target.joinType,
         start=decision.start,
         changes=list(decision.changes),
         generation=generation if is_swap else status_row.generation,
@@ -110,7 +107,7 @@ def make_plan(
 
 
 def find_reading(layout: Layout, ledger: Ledger, target: Target) -> Progress | None:
-    """Where the newest generation stands that has read the same topics, whatever its join."""
+    """Return the newest progress of a generation that has read the same topics, whatever its join."""
     topics = (target.usersTopic, target.accountsTopic)
     targets = {request.generation: request.target for request in ledger.requests}
     same = [number for number, read in targets.items() if (read.usersTopic, read.accountsTopic) == topics]
@@ -130,21 +127,22 @@ def find_ends(reader: TopicReader, target: Target) -> Offsets:
 
 
 def count_unread(layout: Layout, spec: GenerationSpec, ends: Offsets) -> int:
-    """How many records a generation has to read when it is resumed."""
+    """Return how many records a generation has to read when it is resumed."""
     progress = newest_progress(layout, spec.generation)
     starts = from_json(progress.endOffsets) if progress and progress.endOffsets else spec.startOffsets
     return count_to_read(starts, ends)
 
 
 def count_to_read(starts: Offsets, ends: Offsets) -> int:
-    """How many records a swap has to read. 0 if the start is past the ends: these were read a moment earlier."""
+    """Return how many records a swap has to read."""
+    # The ends were read a moment before the start, which may lie past them.
     return max(0, count_records(starts, ends))
 
 
 def allow_seconds(
     settings: Settings, ledger: Ledger, records: int, target: Target | None = None, given: float | None = None
 ) -> float:
-    """How long a swap may take from its request to its flip: what was asked for, or what fits its records."""
+    """Return how long a swap may take from its request to its flip: as given, or as fits its records."""
     if given is not None:
         return given
     return compute_deadline(settings.ready_deadline_seconds, estimate_reading(settings, ledger, records, target))
@@ -155,7 +153,7 @@ def compute_deadline(base_seconds: float, reading_seconds: float) -> float:
 
 
 def describe_deadline(seconds: float, base_seconds: float, records: int, given: float | None) -> str:
-    """The end of a request's detail; empty when the deadline is that of every swap."""
+    """Word the deadline for a request's detail; empty if it is that of every swap."""
     if given is None and seconds - base_seconds < 1:
         return ""
     reason = f"{records:,} records to read" if given is None else "as the message asks"
@@ -163,10 +161,7 @@ def describe_deadline(seconds: float, base_seconds: float, records: int, given: 
 
 
 def estimate_reading(settings: Settings, ledger: Ledger, records: int, target: Target | None = None) -> float:
-    """Seconds to read and join records: as the big batches so far were read, or longer where they make many pairs.
-
-    How many pairs a record makes is known from the newest generation that has read the topics of `target`.
-    """
+    """Estimate the seconds to read and join records, from the rate of earlier big batches and the pairs they make."""
     if not records:
         return 0.0
     rate = bulk_rate(settings.layout, without=ledger.snapshots) or CAUTIOUS_RECORDS_PER_SECOND
@@ -176,7 +171,7 @@ def estimate_reading(settings: Settings, ledger: Ledger, records: int, target: T
 
 
 def estimate_seconds(settings: Settings, ledger: Ledger, records: int, target: Target) -> float:
-    """The time that the last swaps without records to read took, plus the time to read the records."""
+    """Estimate the seconds to the flip: those of recent swaps that had nothing to read, plus those for the records."""
     took = [
         (outcome.at - request.at).total_seconds()
         for request in ledger.requests[-20:]

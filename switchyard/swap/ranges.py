@@ -1,4 +1,4 @@
-"""The range of history that a backfill reads: from its edges as people write them to offsets. Pure.
+"""Turn the range of history that a backfill reads into offsets, from its edges as people write them. Pure.
 
 An edge is `earliest`, `latest`, an ISO timestamp, or offsets as JSON, `{"topic": {"0": 10}}`. A range of time is a
 range of offsets too: each partition is read from its first record at or after the one moment to its first record at or
@@ -19,7 +19,7 @@ from switchyard.offsets import Offsets
 from switchyard.policies import Target
 from switchyard.wording import shorten
 
-Bounds = Mapping[str, tuple[Mapping[int, int], Mapping[int, int]]]
+TopicBounds = Mapping[str, tuple[Mapping[int, int], Mapping[int, int]]]
 """topic → the first and the next offset of every partition"""
 
 NAMED = {"from": "earliest", "to": "latest"}
@@ -36,7 +36,7 @@ class Edge:
 
 
 def parse_edge(side: str, text: str | None) -> Edge:
-    """`side` is `from` or `to`, as in the form; nothing means all there is."""
+    """Read the edge `from` or `to` (`side`); an empty one means all that Kafka holds."""
     given = (text or "").strip()
     if not given or given.lower() == NAMED[side]:
         return Edge(NAMED[side])
@@ -76,15 +76,14 @@ def _parse_offsets(side: str, text: str) -> Offsets:
 
 
 def check_order(start: Edge, end: Edge) -> None:
-    """What can be refused before the broker is asked."""
     if start.moment and end.moment and start.moment >= end.moment:
         raise InputError(f"from {start.text} is not before to {end.text}; give an earlier from or a later to")
 
 
 def resolve_range(
-    target: Target, start: Edge, end: Edge, bounds: Bounds, at_moment: Mapping[str, Offsets]
+    target: Target, start: Edge, end: Edge, bounds: TopicBounds, at_moment: Mapping[str, Offsets]
 ) -> tuple[Offsets, Offsets]:
-    """The offsets of both edges. `at_moment` are those of the moments, by `from` and `to`."""
+    """Return the offsets of both edges. `at_moment` has the offsets at the moments of `from` and `to`."""
     _check_names(target, start, "from", bounds)
     _check_names(target, end, "to", bounds)
     starts, ends = {}, {}
@@ -109,7 +108,7 @@ def _place(edge: Edge, topic: str, usual: Mapping[int, int], at_moment: Offsets 
     return dict(usual) | (edge.offsets or {}).get(topic, {})
 
 
-def _check_names(target: Target, edge: Edge, side: str, bounds: Bounds) -> None:
+def _check_names(target: Target, edge: Edge, side: str, bounds: TopicBounds) -> None:
     for topic, partitions in (edge.offsets or {}).items():
         if topic not in bounds:
             raise InputError(
@@ -123,8 +122,8 @@ def _check_names(target: Target, edge: Edge, side: str, bounds: Bounds) -> None:
                 )
 
 
-def check_held(starts: Offsets, bounds: Bounds) -> None:
-    """Refuse a range whose beginning retention has deleted: it could not be read."""
+def check_held(starts: Offsets, bounds: TopicBounds) -> None:
+    """Refuse a range whose beginning the retention of a topic has deleted."""
     for topic, partitions in starts.items():
         for partition, offset in partitions.items():
             first = bounds[topic][0].get(partition, 0)

@@ -1,13 +1,14 @@
-"""Does what is due: writes outcomes, retires silent generations, removes what failed requests left.
+"""Do what is due: write outcomes, retire silent generations, remove what failed requests left.
 
-There is no coordinator. The control DAG calls this each minute and at each message, drivers do their share each second,
-and every step may be repeated, so a process that dies in the middle leaves nothing undone.
+There is no coordinator. The control DAG calls this each minute and at each message, drivers take some steps each
+second, and every step may be repeated: what a process leaves undone when it dies, the next one does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from switchyard.errors import InputError
 from switchyard.layout import Layout
@@ -15,7 +16,7 @@ from switchyard.settings import Settings
 from switchyard.swap import flip_rules, retirement_rules, transitions
 from switchyard.swap.generations import remove_checkpoint
 from switchyard.swap.history import Event, Ledger, Request, SwapHistory, run_id_of
-from switchyard.tables.logs import Level, tell
+from switchyard.tables.logs import LogLevel, tell
 from switchyard.tables.progress import newest_progress, report_again
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
@@ -34,13 +35,12 @@ class Run:
 
 
 def last_seen(layout: Layout, generation: int) -> datetime | None:
-    """When a generation's driver last reported."""
+    """Return when a generation's driver last reported."""
     progress = newest_progress(layout, generation)
     return progress.at if progress else None
 
 
 def reconcile(settings: Settings, history: SwapHistory) -> None:
-    """Do all that is due now, for every generation."""
     now = datetime.now(UTC)
     transitions.settle_due(history, now)
     if transitions.flip_snapshot(history, now, settings.rules):
@@ -55,31 +55,27 @@ def reconcile(settings: Settings, history: SwapHistory) -> None:
 
 
 def retire_silent(settings: Settings, history: SwapHistory, now: datetime) -> None:
-    """Retire lingering generations whose driver hangs or is gone. If it wakes, the fence keeps it from writing."""
-    layout = settings.layout
-    rules = settings.rules
-
-    def seen(generation: int) -> datetime | None:
-        return last_seen(layout, generation)
-
+    """Retire lingering generations whose driver hangs or is gone."""
+    layout, rules, seen = settings.layout, settings.rules, partial(last_seen, settings.layout)
     for generation in retirement_rules.silent_lingerers(history.ledger(), history.status_row(), now, rules, seen):
         is_snapshot = history.ledger().is_snapshot(generation)
         detail = "it was replaced" if is_snapshot else "its driver was not heard of any more, and is fenced out"
         if transitions.try_retire(history, generation, detail, now, rules, seen):
+            # A fence: should the driver wake up, it can no longer commit.
             claim_attempt(layout, generation)
 
 
 def retire_now(settings: Settings, history: SwapHistory, generation: int, detail: str) -> None:
-    """Retires a lingering generation because a person wants it. The fence keeps the batch in hand from being committed;
-    its driver notices within a second and ends."""
+    """Retire a lingering generation because a person wants it; its driver notices within a second and ends."""
     transitions.settle_due(history, datetime.now(UTC))
     if refusal := transitions.retire_by_hand(history, generation, detail):
         raise InputError(refusal)
+    # A fence: the driver must not commit the batch that it is working on.
     claim_attempt(settings.layout, generation)
 
 
 def retire_kept(layout: Layout, history: SwapHistory) -> list[int]:
-    """After everything was stopped, retire every kept generation that no open request asks for."""
+    """Retire every kept generation that no open request asks for, after all drivers were stopped."""
     detail = "it was kept until everything was stopped"
     kept = [entry.generation for entry in history.ledger().lingering if entry.generation is not None]
     ended = [generation for generation in kept if transitions.retire_by_hand(history, generation, detail) is None]
@@ -89,12 +85,8 @@ def retire_kept(layout: Layout, history: SwapHistory) -> list[int]:
 
 
 def give_up_stuck(settings: Settings, history: SwapHistory, now: datetime) -> None:
-    """Fail the pending swap if its driver never came or is gone: otherwise it would wait for its deadline."""
-
-    def seen(generation: int) -> datetime | None:
-        return last_seen(settings.layout, generation)
-
-    ledger = history.ledger()
+    """Fail the pending swap before its deadline if its driver never came or is gone."""
+    ledger, seen = history.ledger(), partial(last_seen, settings.layout)
     request = flip_rules.find_stuck(ledger, history.status_row(), now, settings.rules, seen)
     if request is None:
         return
@@ -107,24 +99,17 @@ def give_up_stuck(settings: Settings, history: SwapHistory, now: datetime) -> No
 
 
 def report_snapshot(layout: Layout, history: SwapHistory, now: datetime) -> None:
-    """A snapshot has no driver that reports; its rows stay as they are, but the tables around them go on.
-
-    Old versions of the tables can be opened for a limited time only.
-    """
+    """Report an active snapshot, which has no driver, at the newest versions: old ones cannot be opened for ever."""
     ledger, generation = history.ledger(), history.status_row().generation
     if generation is None or not ledger.is_snapshot(generation):
         return
     last = newest_progress(layout, generation)
-    if last is None or now - last.at < SNAPSHOT_TIME:
-        return
-    report_again(layout, last, now)
+    if last is not None and now - last.at >= SNAPSHOT_TIME:
+        report_again(layout, last, now)
 
 
 def clean_up(layout: Layout, history: SwapHistory, generation: int) -> None:
-    """Close a generation that never became active and remove what it wrote.
-
-    A resumed generation keeps its rows, and so does a finished snapshot.
-    """
+    """Close an abandoned generation; remove its rows unless it was active once or is a finished snapshot."""
     ledger = history.ledger()
     asked = [*ledger.requests_of(generation), *filter(None, [ledger.snapshots.get(generation)])]
     has_driver = any(ledger.has(request.swapId, Event.STARTING) for request in asked)
@@ -142,7 +127,6 @@ def clean_up(layout: Layout, history: SwapHistory, generation: int) -> None:
 
 
 def run_of(ledger: Ledger, request: Request) -> Run:
-    """The run of a request. Its id follows from the request, so starting it twice starts one."""
     target = request.target
     return Run(
         run_id=run_id_of(ledger, request),
@@ -160,7 +144,7 @@ def run_of(ledger: Ledger, request: Request) -> Run:
 
 
 def run_of_life(ledger: Ledger, generation: int) -> Run | None:
-    """The run that a generation's driver belongs to: that of its newest request that got a driver."""
+    """Return the run of a generation's driver: that of its newest request that got one."""
     if ledger.is_snapshot(generation):
         return None
     requests = ledger.requests_of(generation)
@@ -170,12 +154,12 @@ def run_of_life(ledger: Ledger, generation: int) -> Run | None:
 
 
 def note_failure(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
-    """After a driver failed, end its request, or log why the driver of an active generation is started again."""
+    """End the request of a driver that failed, or log why the driver of an active generation is started again."""
     fail_pending(settings, history, swap_id, reason)
     tell_of_active(settings, history, swap_id, f"failed and is started again: {reason}", level="ERROR")
 
 
-def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: Level) -> None:
+def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: LogLevel) -> None:
     """Log one line about the driver of a generation that has flipped; a pending one has its outcome."""
     request, outcome = history.ledger().find(swap_id), history.ledger().outcomes.get(swap_id)
     if request is not None and outcome is not None and outcome.event is Event.APPLIED:

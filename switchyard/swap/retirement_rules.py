@@ -1,4 +1,4 @@
-"""When a generation that was replaced retires, takes its flip back, or is removed. Pure: no I/O, no clock."""
+"""Decide when a generation that was replaced retires, takes its flip back, or is removed. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from switchyard.swap.history import Event, Ledger, Request, SignOfLife, StatusRo
 
 
 def linger_end(ledger: Ledger, generation: int, rules: Rules) -> datetime | None:
-    """When a lingering generation may retire: after its linger time, or at once if too many newer ones linger.
+    """Return when a generation may retire: after its linger time, or at once if too many newer ones linger.
 
     None if it does not linger, or is kept until a person retires it.
     """
@@ -25,24 +25,23 @@ def linger_end(ledger: Ledger, generation: int, rules: Rules) -> datetime | None
 
 
 def _is_kept(ledger: Ledger, generation: int, rules: Rules) -> bool:
-    """Whether a generation lingers for longer because a setting says so. A snapshot has no driver to keep running."""
+    """Return whether a generation lingers for longer because a setting says so."""
+    # A snapshot has no driver that could be kept running.
     return rules.is_keeping and ledger.is_lingering(generation) and not ledger.is_snapshot(generation)
 
 
 def _retires_at(ledger: Ledger, generation: int, rules: Rules, seen: SignOfLife) -> datetime | None:
-    """The end of its linger time, or sooner for a kept generation whose driver stays silent.
-
-    Its task has restarted the driver in vain, so the generation cannot be taken back at once. A rollback resumes it.
-    """
+    """Return the end of the linger time, or an earlier time for a kept generation whose driver stays silent."""
     end, life = linger_end(ledger, generation, rules), ledger.last_life(generation)
     if life is None or not _is_kept(ledger, generation, rules):
         return end
     heard_at = max(filter(None, (life.at, seen(generation))))
+    # By then its task has restarted the driver in vain; a rollback resumes the generation.
     return min(filter(None, (end, heard_at + rules.stuck + rules.ready_deadline)))
 
 
 def may_retire(ledger: Ledger, status_row: StatusRow, generation: int) -> bool:
-    """Whether a generation was replaced, and no open request asks for it back."""
+    """Return whether a generation was replaced, and no open request asks for it."""
     asked = ledger.request_of(generation)
     return (
         ledger.is_lingering(generation)
@@ -54,15 +53,13 @@ def may_retire(ledger: Ledger, status_row: StatusRow, generation: int) -> bool:
 def should_retire(
     ledger: Ledger, status_row: StatusRow, generation: int, now: datetime, rules: Rules, seen: SignOfLife
 ) -> bool:
-    """Whether its time is over and its successor has reported since: retiring is the point of no return.
-
-    A successor that is a snapshot has no driver that could report, or die.
-    """
+    """Return whether the time of a generation is over, and its successor has proven itself by a later report."""
     end = _retires_at(ledger, generation, rules, seen)
     if end is None or now < end or not may_retire(ledger, status_row, generation):
         return False
     if generation != previous_generation(ledger, status_row) or status_row.generation is None:
         return True
+    # A snapshot has no driver that could report, or die.
     if ledger.is_snapshot(status_row.generation):
         return True
     alive_at = seen(status_row.generation)
@@ -70,7 +67,7 @@ def should_retire(
 
 
 def silent_lingerers(ledger: Ledger, status_row: StatusRow, now: datetime, rules: Rules, seen: SignOfLife) -> list[int]:
-    """Lingering generations whose driver should have retired by itself but is silent, and snapshots: they have none."""
+    """Return due generations that no driver retires: theirs is silent, or they are snapshots without one."""
     found = []
     for entry in ledger.lingering:
         generation = entry.generation
@@ -91,11 +88,7 @@ def should_undo(
     rules: Rules,
     seen: SignOfLife,
 ) -> bool:
-    """Whether a lingering generation takes the flip back: its successor was silent for the whole probation time.
-
-    A kept generation does so only for as long as it would linger. A successor that has worked for that time has proven
-    itself, and a later failure is no reason to undo what was asked for.
-    """
+    """Return whether a lingering generation takes the flip back: its successor was silent for the probation time."""
     if status_row.generation is None or ledger.open_requests or generation != previous_generation(ledger, status_row):
         return False
     if ledger.is_snapshot(status_row.generation):
@@ -104,6 +97,7 @@ def should_undo(
     if last is None or last.event is not Event.LINGERING:
         return False
     alive_at = seen(status_row.generation)
+    # A successor that worked for the linger time has proven itself, even if the old one is kept for longer.
     if rules.is_keeping and alive_at is not None and alive_at >= last.at + rules.linger:
         return False
     signs = [last.at, watched_since, alive_at]
@@ -111,12 +105,12 @@ def should_undo(
 
 
 def is_on_probation(ledger: Ledger, now: datetime, rules: Rules) -> bool:
-    """Whether a lingering generation waits for reports of the active one. A kept one does so only at first."""
+    """Return whether a lingering generation still watches the active one; a kept one does so only at first."""
     return any(not rules.is_keeping or now < entry.at + rules.probation for entry in ledger.lingering)
 
 
 def explain_refusal(ledger: Ledger, status_row: StatusRow, generation: int) -> str | None:
-    """Why a person cannot retire a generation; None if it can be retired."""
+    """Say why a person cannot retire a generation; None if it can be retired."""
     name, asked = f"generation {generation}", ledger.command_of(generation)
     if asked is None:
         return f"there is no {name}: `switchyard status` shows those that linger"
@@ -130,7 +124,7 @@ def explain_refusal(ledger: Ledger, status_row: StatusRow, generation: int) -> s
 
 
 def is_abandoned(ledger: Ledger, generation: int) -> bool:
-    """Whether a generation, or its resume, failed or was superseded before its flip, and is not closed yet."""
+    """Return whether a generation, or its resume, ended before its flip and is not closed yet."""
     asked, last = ledger.command_of(generation), ledger.last_life(generation)
     if asked is None or ledger.is_open(asked):
         return False
@@ -141,12 +135,11 @@ def is_abandoned(ledger: Ledger, generation: int) -> bool:
 
 
 def is_over(ledger: Ledger, generation: int) -> bool:
-    """Whether a generation has ended for good: retired, or given up before it was active."""
     return ledger.is_retired(generation) or is_abandoned(ledger, generation)
 
 
 def may_remove(ledger: Ledger, status_row: StatusRow, generation: int, now: datetime, keep: timedelta) -> bool:
-    """Whether a generation has been retired for its keep time, and is neither the way back nor asked for again."""
+    """Return whether a generation has been retired for its keep time; never the one that a rollback would take."""
     last = ledger.last_life(generation)
     return (
         last is not None
@@ -160,7 +153,7 @@ def may_remove(ledger: Ledger, status_row: StatusRow, generation: int, now: date
 
 
 def must_stop(ledger: Ledger, started_for: Request) -> bool:
-    """Whether a driver has nothing left to do. A generation that ended and is asked for again gets a new one."""
+    """Return whether a driver has nothing left to do; a generation that is resumed gets a new driver."""
     generation = started_for.generation
     ends = [e.at for e in ledger.entries if e.event is Event.RETIRED and e.generation == generation]
     return is_over(ledger, generation) or any(end > started_for.at for end in ends)

@@ -1,4 +1,4 @@
-"""The steps of a swap, each one transaction on the history. Any actor may take any step, crash after it, or repeat it.
+"""Take the steps of a swap, each as one transaction on the history. Any process may take, repeat or crash after any.
 
 A request ends in exactly one of the outcomes on the right:
 
@@ -57,7 +57,7 @@ Extra = TypeVar("Extra")
 
 @dataclass(frozen=True)
 class OpenCommand:
-    """A command that is not decided yet: its id, its sender, and the history and the status row as just read."""
+    """A command that is not decided yet, with the history and the status row as just read."""
 
     swapId: str
     requestedBy: str
@@ -77,13 +77,11 @@ class OpenCommand:
     def ask_for(
         self, generation: int, target: Target, start: str, detail: str = "", deadline: datetime | None = None
     ) -> Entry:
-        """Its request. The deadline is fixed here, and nothing changes it later."""
-        # With nothing active there is nothing to fall back to, and so nothing to give up for.
+        # With nothing active there is nothing to fall back to: the first request has no deadline.
         deadline = None if self.status_row.generation is None else deadline
         return Entry(self.swapId, Event.REQUESTED, generation, target, start, self.requestedBy, detail, deadline)
 
     def ask_for_snapshot(self, target: Target, start: str, detail: str = "") -> Entry:
-        """A snapshot has no deadline: nobody waits for it."""
         if not is_snapshot_id(self.swapId):
             raise ValueError(f"{self.swapId} is not the id of a backfill")
         return self.ask_for(self.ledger.next_generation, target, start, detail)
@@ -92,9 +90,9 @@ class OpenCommand:
 def take_command(
     history: SwapHistory, swap_id: str, requested_by: str, decide: Callable[[OpenCommand], tuple[Entry, Extra]]
 ) -> tuple[Entry, Extra | None] | None:
-    """Write what a command leads to, its outcome or its request, once; return None if its id is known already.
+    """Write the outcome or the request of a command, once; return None if its id is known already.
 
-    `decide` returns the entry, with whatever else its caller wants to know; an InputError is a rejection.
+    `decide` returns the entry, with what else its caller wants to know; an InputError becomes a rejection.
     """
     while True:
         command = OpenCommand(swap_id, requested_by, history.ledger(), history.status_row())
@@ -142,10 +140,11 @@ def note(history: SwapHistory, entry: Entry) -> bool:
 
 
 def flip_snapshot(history: SwapHistory, now: datetime, rules: Rules) -> bool:
-    """Flip to a finished snapshot that was asked for. It was proven when it was finished."""
+    """Flip to a finished snapshot that was asked for."""
     wanted = flip_rules.snapshot_to_flip(history.ledger())
     if wanted is None:
         return False
+    # Ready without a driver: the job proved the rows before it finished.
     note(history, wanted.entry(Event.READY, "it is a finished snapshot"))
     return flip.try_flip(history, wanted.swapId, now, rules)
 
@@ -170,14 +169,12 @@ def _settle(history: SwapHistory, now: datetime, reasons: dict[str, str]) -> lis
 
 
 def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> Entry | None:
-    """End a request that has not flipped as FAILED; return what became of it in the end.
-
-    The withdrawal carries the reason: another actor may write the outcome first.
-    """
+    """End a request that has not flipped as FAILED; return its outcome, which may be another one by then."""
     wanted = history.ledger().find(swap_id)
     if wanted is None:
         return None
     if history.ledger().is_open(wanted):
+        # The withdrawal carries the reason: another process may write the outcome first.
         flip.withdraw(history, wanted.number, reason)
         _settle(history, now, {swap_id: reason})
     return history.ledger().outcomes.get(swap_id)
@@ -186,7 +183,7 @@ def give_up(history: SwapHistory, swap_id: str, reason: str, now: datetime) -> E
 def try_retire(
     history: SwapHistory, generation: int, detail: str, now: datetime, rules: Rules, seen: SignOfLife
 ) -> bool:
-    """Write RETIRED for a generation whose linger time is over and that nobody has asked back."""
+    """Write RETIRED for a generation whose linger time is over and that no open request asks for."""
     while True:
         ledger = history.ledger()
         if not retirement_rules.should_retire(ledger, history.status_row(), generation, now, rules, seen):
@@ -196,7 +193,7 @@ def try_retire(
 
 
 def retire_by_hand(history: SwapHistory, generation: int, detail: str) -> str | None:
-    """Write RETIRED for a lingering generation before its time; return why not, if it cannot be retired."""
+    """Write RETIRED for a lingering generation before its time; return the reason if it cannot be retired."""
     while True:
         ledger = history.ledger()
         refusal = retirement_rules.explain_refusal(ledger, history.status_row(), generation)
@@ -207,7 +204,7 @@ def retire_by_hand(history: SwapHistory, generation: int, detail: str) -> str | 
 
 
 def close_abandoned(history: SwapHistory, generation: int, detail: str) -> bool:
-    """Write RETIRED for a generation that never became active, after what it left was removed."""
+    """Write RETIRED for an abandoned generation, after its rows were removed."""
     while True:
         ledger = history.ledger()
         asked = ledger.command_of(generation)
@@ -218,10 +215,8 @@ def close_abandoned(history: SwapHistory, generation: int, detail: str) -> bool:
 
 
 def try_remove(history: SwapHistory, generation: int, now: datetime, keep: timedelta) -> bool:
-    """Retire a generation a second time, for good, when its keep time is over: nobody can ask for it again.
-
-    It is written before anything is removed: of a removal and a request for the same generation, one comes first.
-    """
+    """Retire a generation a second time, for good, when its keep time is over: it cannot be asked for again."""
+    # Written before anything is removed: of a removal and a request for the same generation, one comes first.
     detail = "for good: its keep time is over, its rows and its checkpoint go"
     while True:
         ledger = history.ledger()
@@ -235,7 +230,7 @@ def try_remove(history: SwapHistory, generation: int, now: datetime, keep: timed
 def undo_flip(
     history: SwapHistory, generation: int, now: datetime, watched_since: datetime, rules: Rules, seen: SignOfLife
 ) -> Request | None:
-    """Ask for the flip back, for a lingering generation whose successor has not been heard of for too long."""
+    """Ask for the flip back to a lingering generation, if its successor was silent for the probation time."""
     while True:
         ledger, status_row = history.ledger(), history.status_row()
         if not retirement_rules.should_undo(ledger, status_row, generation, now, watched_since, rules, seen):

@@ -28,7 +28,7 @@ def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: in
     """
     old_enough = [file for file in live if file.written <= written_before]
     small = [file for file in old_enough if file.size < target_bytes / 2]
-    full = [file for file in old_enough if file.size >= target_bytes / 2 and not file.is_seam]
+    full = [file for file in old_enough if file.size >= target_bytes / 2 and not file.is_across_partitions]
     crowded = [file for file, count in zip(full, count_overlaps(full), strict=True) if count > MOST_OVERLAPS]
     chosen = crowded + (small if len(small) > 1 else [])
     return sorted(chosen, key=lambda file: (file.partitions, file.offsets, file.path)) if len(chosen) > 1 else []

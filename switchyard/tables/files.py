@@ -161,7 +161,7 @@ class LiveFile:
     unmatched_rows: int = 0
 
     @property
-    def is_seam(self) -> bool:
+    def is_across_partitions(self) -> bool:
         """Whether compaction filled it from two partitions. Its span then reaches far, although its rows do not."""
         return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
 

@@ -10,7 +10,7 @@ from switchyard.layout import Layout
 from switchyard.tables import store
 from switchyard.wording import mask_emails
 
-Level = Literal["INFO", "WARNING", "ERROR"]
+LogLevel = Literal["INFO", "WARNING", "ERROR"]
 _console = logging.getLogger("switchyard")
 
 
@@ -18,7 +18,7 @@ def tell(
     layout: Layout,
     msg: str,
     *,
-    level: Level = "INFO",
+    level: LogLevel = "INFO",
     generation: int | None = None,
     swap_id: str | None = None,
 ) -> None:

@@ -12,13 +12,7 @@ from switchyard.records import JOINED, POSITION, SIDES, Columns, Side
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-_TYPES = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "timestamp": TIMESTAMP,
-}
+_TYPES = {"string": pa.string(), "int": pa.int32(), "long": pa.int64(), "double": pa.float64(), "timestamp": TIMESTAMP}
 _GENERATION = ("generation", pa.int64())
 
 
@@ -26,139 +20,50 @@ def to_arrow(columns: Columns) -> list[tuple[str, pa.DataType]]:
     return [(name, _TYPES[kind]) for name, kind in columns.items()]
 
 
+def _parse(columns: str) -> pa.Schema:
+    """Read columns as Spark's DDL writes them: `name type, name type`."""
+    return pa.schema(to_arrow(dict(column.split() for column in columns.split(", "))))
+
+
 def _events(side: Side) -> pa.Schema:
     position = to_arrow(POSITION)
     return pa.schema([_GENERATION, *to_arrow(side.columns), position[0], ("topic", pa.string()), *position[1:]])
 
 
-REJECTS = pa.schema(
-    [
-        ("generation", pa.int64()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("ts", TIMESTAMP),
-        ("value", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
-STATUS = pa.schema(
-    [
-        ("generation", pa.int64()),
-        ("usersTopic", pa.string()),
-        ("accountsTopic", pa.string()),
-        ("joinType", pa.string()),
-        ("lastApplied", TIMESTAMP),
-        ("state", pa.string()),
-        ("epoch", pa.int64()),
-    ]
-)
-SWAP_HISTORY = pa.schema(
-    [
-        ("swapId", pa.string()),
-        ("generation", pa.int64()),
-        ("event", pa.string()),
-        ("usersTopic", pa.string()),
-        ("accountsTopic", pa.string()),
-        ("joinType", pa.string()),
-        ("start", pa.string()),
-        ("requestedBy", pa.string()),
-        ("at", TIMESTAMP),
-        ("detail", pa.string()),
-        ("deadline", TIMESTAMP),
-    ]
-)
-LOGS = pa.schema(
-    [
-        ("ts", TIMESTAMP),
-        ("level", pa.string()),
-        ("msg", pa.string()),
-        ("generation", pa.int64()),
-        ("swapId", pa.string()),
-    ]
-)
-CONTROL_RAW = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("ts", TIMESTAMP),
-        ("value", pa.string()),
-    ]
-)
-PROGRESS = pa.schema(
-    [
-        ("generation", pa.int64()),
-        ("attempt", pa.int64()),
-        ("batchId", pa.int64()),
-        ("at", TIMESTAMP),
-        ("inputRows", pa.int64()),
-        ("rowsPerSecond", pa.float64()),
-        ("batchMs", pa.int64()),
-        ("lag", pa.int64()),
-        ("usersVersion", pa.int64()),
-        ("accountsVersion", pa.int64()),
-        ("joinedVersion", pa.int64()),
-        ("rejectsVersion", pa.int64()),
-        ("rejectedRows", pa.int64()),
-        ("tombstones", pa.int64()),
-        ("startOffsets", pa.string()),
-        ("endOffsets", pa.string()),
-        ("rowsPerEvent", pa.float64()),
-        ("recentRowsPerEvent", pa.float64()),
-        ("movedAt", TIMESTAMP),
-        ("executors", pa.int64()),
-    ]
-)
-AUDITS = pa.schema(
-    [
-        ("at", TIMESTAMP),
-        ("generation", pa.int64()),
-        ("rowsCompared", pa.int64()),
-        ("missing", pa.int64()),
-        ("extra", pa.int64()),
-        ("usersVersion", pa.int64()),
-        ("accountsVersion", pa.int64()),
-        ("joinedVersion", pa.int64()),
-        ("rejectsVersion", pa.int64()),
-        ("unaccounted", pa.int64()),
-        ("detail", pa.string()),
-    ]
-)
-INCIDENTS = pa.schema(
-    [
-        ("at", TIMESTAMP),
-        ("check", pa.string()),
-        ("stage", pa.string()),
-        ("level", pa.string()),
-        ("detail", pa.string()),
-    ]
-)
-FORGOTTEN = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("at", TIMESTAMP),
-        ("userHash", pa.string()),
-        ("salt", pa.string()),
-        ("upTo", pa.string()),
-        ("found", pa.string()),
-        ("requestedBy", pa.string()),
-    ]
-)
+_COLUMNS = {
+    "rejects": "generation long, topic string, partition int, offset long, ts timestamp, value string, reason string",
+    "status": (
+        "generation long, usersTopic string, accountsTopic string, joinType string, lastApplied timestamp, "
+        "state string, epoch long"
+    ),
+    "swap_history": (
+        "swapId string, generation long, event string, usersTopic string, accountsTopic string, joinType string, "
+        "start string, requestedBy string, at timestamp, detail string, deadline timestamp"
+    ),
+    "logs": "ts timestamp, level string, msg string, generation long, swapId string",
+    "control_raw": "topic string, partition int, offset long, ts timestamp, value string",
+    "progress": (
+        "generation long, attempt long, batchId long, at timestamp, inputRows long, rowsPerSecond double, "
+        "batchMs long, lag long, usersVersion long, accountsVersion long, joinedVersion long, rejectsVersion long, "
+        "rejectedRows long, tombstones long, startOffsets string, endOffsets string, rowsPerEvent double, "
+        "recentRowsPerEvent double, movedAt timestamp, executors long"
+    ),
+    "audits": (
+        "at timestamp, generation long, rowsCompared long, missing long, extra long, usersVersion long, "
+        "accountsVersion long, joinedVersion long, rejectsVersion long, unaccounted long, detail string"
+    ),
+    "incidents": "at timestamp, check string, stage string, level string, detail string",
+    "forgotten": (
+        "number long, at timestamp, userHash string, salt string, upTo string, found string, requestedBy string"
+    ),
+}
 
 SCHEMAS: dict[str, pa.Schema] = {
     **{side.plural: _events(side) for side in SIDES},
     "joined": pa.schema([_GENERATION, *to_arrow(JOINED)]),
-    "rejects": REJECTS,
-    "status": STATUS,
-    "swap_history": SWAP_HISTORY,
-    "logs": LOGS,
-    "control_raw": CONTROL_RAW,
-    "progress": PROGRESS,
-    "audits": AUDITS,
-    "incidents": INCIDENTS,
-    "forgotten": FORGOTTEN,
+    **{name: _parse(columns) for name, columns in _COLUMNS.items()},
 }
+PROGRESS = SCHEMAS["progress"]
 PARTITIONED = frozenset({*BIG_TABLES, "progress"})
 FILE_SCHEMAS = {name: schema.remove(0) if name in PARTITIONED else schema for name, schema in SCHEMAS.items()}
 """The columns of a data file: the generation is the name of its folder."""

@@ -305,5 +305,10 @@ def read_rows(layout: Layout, name: str, **options: Any) -> list[Row]:
     return list(read_arrow(layout, name, **options).to_pylist())
 
 
+def list_paths(table: DeltaTable) -> list[str]:
+    """List the live files, as the log names them."""
+    return list(pa.table(table.get_add_actions())["path"].to_pylist())
+
+
 def now_ms() -> int:
     return int(time.time() * 1000)

@@ -71,8 +71,8 @@ def assert_layout(layout: Layout, join_type: str) -> None:
     assert all(file.unmatched_rows in (0, file.rows) for file in live)
     paired = [file for file in live if file.unmatched_rows == 0]
     assert len(paired) > 1
-    assert sum(file.is_seam for file in paired) <= ROUNDS
-    assert max(count_overlaps([file for file in paired if not file.is_seam])) <= 4, paired
+    assert sum(file.is_across_partitions for file in paired) <= ROUNDS
+    assert max(count_overlaps([file for file in paired if not file.is_across_partitions])) <= 4, paired
 
 
 @pytest.mark.parametrize("join_type", ["left", "natural"])

@@ -35,7 +35,7 @@ from switchyard.tables.pieces import scan_file
 from switchyard.tables.progress import newest_progress, recent_rate, recent_rows, report
 from switchyard.tables.queries import parse_query
 from switchyard.tables.reader import Reader
-from switchyard.tables.schemas import PARTITIONED, REJECTS, SCHEMAS, TIMESTAMP
+from switchyard.tables.schemas import PARTITIONED, SCHEMAS, TIMESTAMP
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import TableWriter, claim_attempt
 from switchyard.upkeep.forget import DONE, carry_out_in_ended, find_rows
@@ -293,7 +293,9 @@ def test_a_repeated_long_value_is_not_decoded_for_all_its_rows(layout: Layout) -
 
 
 def scan_rejects(layout: Layout) -> int:
-    return sum(rows.num_rows for rows in scan_file(Folder.at(layout.table("rejects")), FIRST_REJECTS, REJECTS))
+    return sum(
+        rows.num_rows for rows in scan_file(Folder.at(layout.table("rejects")), FIRST_REJECTS, SCHEMAS["rejects"])
+    )
 
 
 FIRST_REJECTS = "generation=1/part-rejects-1-0.parquet"

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from switchyard.airflow.page import URL_PREFIX
-from switchyard.health.metrics import exported_metrics
+from switchyard.health.metrics import EXPORTED
 from switchyard.layout import PROJECT
 from tests.spark_metrics import SPARK_METRICS
 from tests.unit.health.test_metrics import read
@@ -139,7 +139,7 @@ def test_the_names_of_labels_in_a_legend_and_a_sentence_exist() -> None:
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     used = {selector.name for _, text in expressions() for selector in parse_expression(text)[0]}
     shown_elsewhere = {"switchyard_build_info", "switchyard_active_info", "switchyard_position_offset"}
-    assert {metric.name for metric in exported_metrics()} - used == shown_elsewhere
+    assert {metric.name for metric in EXPORTED} - used == shown_elsewhere
     assert set(SPARK) <= used
 
 
@@ -181,7 +181,7 @@ def documented(section: str) -> dict[str, list[str]]:
 
 def test_the_docs_have_a_row_for_every_metric_with_its_kind_and_labels() -> None:
     rows = documented("Switchyard's own figures")
-    wanted = {metric.name: metric.kind for metric in exported_metrics()}
+    wanted = {metric.name: metric.kind for metric in EXPORTED}
     assert rows.keys() == wanted.keys()
     for name, family in read().items():
         labels = {label for labels in family.samples for label, _ in labels}

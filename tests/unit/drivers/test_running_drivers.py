@@ -39,13 +39,13 @@ def test_health_ends_a_spare_that_hangs_and_any_that_is_not_wanted(workspace: Wo
     assert judge(ready) == (Level.OK, "0 generations run here; a spare driver is ready")
     assert judge(None) == (Level.OK, "0 generations run here; there is no spare driver now")
     assert judge(None, has_spare=False) == (Level.OK, "0 generations run here")
-    assert judge(replace(ready, silence=46 * second))[0] is Level.MENDING
-    assert judge(ready, has_spare=False)[0] is Level.MENDING
+    assert judge(replace(ready, silence=46 * second))[0] is Level.REPAIRING
+    assert judge(ready, has_spare=False)[0] is Level.REPAIRING
     warming = replace(ready, is_ready=False, age=100 * second)
     assert judge(warming) == (Level.OK, "0 generations run here; a spare driver is warming up")
     assert judge(replace(warming, age=460 * second))[0] is Level.OK, "it rehearses, and shows life"
-    assert judge(replace(warming, age=170 * second, silence=166 * second))[0] is Level.MENDING
-    assert judge(replace(warming, age=466 * second))[0] is Level.MENDING, "no rehearsal takes so long"
+    assert judge(replace(warming, age=170 * second, silence=166 * second))[0] is Level.REPAIRING
+    assert judge(replace(warming, age=466 * second))[0] is Level.REPAIRING, "no rehearsal takes so long"
     with stand_in(workspace) as (hand_off, process):
         found = list_spares(workspace)[0]
         assert hand_off.claim()

@@ -9,9 +9,9 @@ import pytest
 from switchyard.drivers.spares import (
     Fitness,
     Offer,
-    Patience,
+    WaitDecision,
     Waiting,
-    choose_patience,
+    decide_wait,
     find_differences,
     judge_offer,
     may_warm_up,
@@ -30,17 +30,17 @@ def test_an_offer_is_judged_by_its_machine_and_by_what_it_was_started_with() -> 
 
 
 @pytest.mark.parametrize(
-    ("seen", "patience"),
+    ("seen", "expected"),
     [
-        (Waiting(False, False, None), Patience.WAIT),
-        (Waiting(False, True, None), Patience.ORPHANED),
-        (Waiting(True, True, 0.1), Patience.STOP),
-        (Waiting(False, True, 0.1), Patience.WAIT),
-        (Waiting(False, False, 11.0), Patience.FORGOTTEN),
+        (Waiting(False, False, None), WaitDecision.WAIT),
+        (Waiting(False, True, None), WaitDecision.ORPHANED),
+        (Waiting(True, True, 0.1), WaitDecision.STOP),
+        (Waiting(False, True, 0.1), WaitDecision.WAIT),
+        (Waiting(False, False, 11.0), WaitDecision.ABANDONED),
     ],
 )
-def test_a_spare_waits_as_long_as_somebody_may_still_need_it(seen: Waiting, patience: Patience) -> None:
-    assert choose_patience(seen) is patience
+def test_a_spare_waits_as_long_as_somebody_may_still_need_it(seen: Waiting, expected: WaitDecision) -> None:
+    assert decide_wait(seen) is expected
 
 
 def test_no_spare_warms_up_before_something_is_active() -> None:

@@ -10,13 +10,13 @@ import pytest
 from switchyard.drivers.running_drivers import DriverProcess
 from switchyard.health.checks import (
     CHECKS,
-    Cure,
     Disk,
     HealthInputs,
     Heartbeat,
     LastAudit,
     Level,
-    choose_cure,
+    Repair,
+    choose_repair,
     find_orphans,
 )
 from switchyard.settings import Settings
@@ -33,7 +33,7 @@ def level(check: str, seen: HealthInputs) -> Level:
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(1, Level.OK), (15, Level.OK), (16, Level.WARNING), (46, Level.MENDING), (301, Level.PERSON)],
+    [(1, Level.OK), (15, Level.OK), (16, Level.WARNING), (46, Level.REPAIRING), (301, Level.PERSON)],
 )
 def test_a_silent_generation_is_noticed_repaired_and_then_handed_to_a_person(seconds: float, expected: Level) -> None:
     assert level("heartbeat", inputs(heartbeat(seconds))) is expected
@@ -51,7 +51,7 @@ def test_without_an_active_generation_the_first_swap_is_waited_for_but_not_for_e
     pending = [entry("first", Event.REQUESTED, 1, 60)]
     assert level("heartbeat", inputs(entries=pending, status_row=nothing)) is Level.WARNING
     failed = [*pending, entry("first", Event.FAILED, 1, 50)]
-    assert level("heartbeat", inputs(entries=failed, status_row=nothing)) is Level.MENDING
+    assert level("heartbeat", inputs(entries=failed, status_row=nothing)) is Level.REPAIRING
     late = [entry("first", Event.REQUESTED, 1, 400)]
     assert level("heartbeat", inputs(entries=late, status_row=nothing)) is Level.PERSON
 
@@ -73,8 +73,8 @@ SNAPSHOT = [
 def test_a_snapshot_is_healthy_without_a_driver_however_old_its_report_is() -> None:
     seen = inputs(heartbeat(3900, lag=None, is_batch=True), entries=SNAPSHOT)
     assert {check: level(check, seen) for check in CHECKS} == dict.fromkeys(CHECKS, Level.OK)
-    assert choose_cure(seen, LIMITS, None) is Cure.NONE
-    assert choose_cure(seen, LIMITS, "failed") is Cure.NONE
+    assert choose_repair(seen, LIMITS, None) is Repair.NONE
+    assert choose_repair(seen, LIMITS, "failed") is Repair.NONE
 
 
 def test_the_job_of_a_backfill_is_no_orphan() -> None:
@@ -92,7 +92,7 @@ def waiting(seconds: int, lag: int | None, **fields: float) -> list[Heartbeat]:
 
 
 def test_a_driver_that_lives_and_commits_nothing_while_records_wait_is_stuck() -> None:
-    assert level("progress", inputs(*waiting(150, lag=500))) is Level.MENDING
+    assert level("progress", inputs(*waiting(150, lag=500))) is Level.REPAIRING
     assert level("progress", inputs(*waiting(100, lag=500))) is Level.OK
     assert level("progress", inputs(*waiting(150, lag=0))) is Level.OK
     assert level("progress", inputs(*waiting(150, lag=None))) is Level.OK
@@ -100,7 +100,7 @@ def test_a_driver_that_lives_and_commits_nothing_while_records_wait_is_stuck() -
 
 def test_a_generation_with_long_batches_is_not_stuck_in_one() -> None:
     assert level("progress", inputs(*waiting(150, lag=500, batch_seconds=40))) is Level.OK
-    assert level("progress", inputs(*waiting(210, lag=500, batch_seconds=40))) is Level.MENDING
+    assert level("progress", inputs(*waiting(210, lag=500, batch_seconds=40))) is Level.REPAIRING
 
 
 def still(seconds: float, **fields: object) -> HealthInputs:
@@ -110,11 +110,11 @@ def still(seconds: float, **fields: object) -> HealthInputs:
 
 def test_rows_that_do_not_move_are_unhealthy_long_before_the_driver_is_ended() -> None:
     assert level("progress", still(20)) is Level.OK
-    assert level("progress", still(21)) is Level.MENDING
+    assert level("progress", still(21)) is Level.REPAIRING
     assert level("progress", still(21, lag=0)) is Level.OK
     assert level("progress", still(21, lag=None)) is Level.OK
-    assert choose_cure(replace(still(120), drivers=drivers((1, 900))), LIMITS, "running") is Cure.NONE
-    assert choose_cure(replace(still(121), drivers=drivers((1, 900))), LIMITS, "running") is Cure.END_DRIVER
+    assert choose_repair(replace(still(120), drivers=drivers((1, 900))), LIMITS, "running") is Repair.NONE
+    assert choose_repair(replace(still(121), drivers=drivers((1, 900))), LIMITS, "running") is Repair.END_DRIVER
 
 
 def test_with_the_default_settings_the_verdict_comes_within_half_a_minute() -> None:
@@ -127,7 +127,7 @@ def test_with_the_default_settings_the_verdict_comes_within_half_a_minute() -> N
 
 def test_a_driver_without_executors_is_unhealthy_even_if_nothing_waits() -> None:
     assert level("progress", still(20, lag=0, executors=0)) is Level.OK
-    assert level("progress", still(21, lag=0, executors=0)) is Level.MENDING
+    assert level("progress", still(21, lag=0, executors=0)) is Level.REPAIRING
     assert "no executors" in CHECKS["progress"](still(21, executors=0), LIMITS).text
     assert level("progress", still(21, lag=0, executors=2)) is Level.OK
 
@@ -137,7 +137,7 @@ def test_a_batch_that_takes_minutes_is_healthy_while_its_tasks_move() -> None:
     *earlier, last = waiting(170, lag=500)
     seen = inputs(*earlier, replace(last, moved_at=ago(12)))
     assert level("progress", seen) is Level.OK
-    assert choose_cure(replace(seen, drivers=drivers((1, 900))), LIMITS, "running") is Cure.NONE
+    assert choose_repair(replace(seen, drivers=drivers((1, 900))), LIMITS, "running") is Repair.NONE
 
 
 def lags(*values: int | None, rows: int = 100) -> HealthInputs:
@@ -174,7 +174,7 @@ def test_the_fullest_disk_counts(free: float, expected: Level) -> None:
     assert level("disk", inputs()) is Level.OK
 
 
-@pytest.mark.parametrize(("late", "expected"), [(-5, Level.OK), (5, Level.MENDING), (301, Level.PERSON)])
+@pytest.mark.parametrize(("late", "expected"), [(-5, Level.OK), (5, Level.REPAIRING), (301, Level.PERSON)])
 def test_a_swap_past_its_deadline_is_settled_or_needs_a_person(late: float, expected: Level) -> None:
     asked = entry("second", Event.REQUESTED, 2, 500, deadline=ago(late))
     assert level("swap", inputs(entries=[*FIRST, asked])) is expected
@@ -199,32 +199,32 @@ def test_a_driver_of_a_generation_that_is_over_is_an_orphan_once_it_had_time_to_
     seen = inputs(entries=[*FIRST, *RETIRED], status_row=SECOND)
     seen = replace(seen, drivers=drivers((1, 3000), (2, 900), (1, 10)))
     assert [driver.session for driver in find_orphans(seen, LIMITS)] == [100]
-    assert level("drivers", seen) is Level.MENDING
+    assert level("drivers", seen) is Level.REPAIRING
     just_now = [*FIRST, *RETIRED[:-1], entry("first", Event.RETIRED, 1, 20)]
     assert find_orphans(replace(seen, ledger=Ledger.of(just_now)), LIMITS) == []
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ages", "task_state", "cure"),
+    ("seconds", "ages", "task_state", "repair"),
     [
-        (5, [(1, 900)], "running", Cure.NONE),
-        (60, [(1, 900)], "running", Cure.END_DRIVER),
-        (60, [(1, 900)], None, Cure.END_DRIVER),
-        (60, [(1, 30)], "running", Cure.WAIT),
-        (60, [], "up_for_retry", Cure.WAIT),
-        (60, [(2, 900)], "running", Cure.WAIT),
-        (60, [], "failed", Cure.START_RUN),
-        (60, [], None, Cure.START_RUN),
-        (60, [], "success", Cure.ASK_PERSON),
+        (5, [(1, 900)], "running", Repair.NONE),
+        (60, [(1, 900)], "running", Repair.END_DRIVER),
+        (60, [(1, 900)], None, Repair.END_DRIVER),
+        (60, [(1, 30)], "running", Repair.WAIT),
+        (60, [], "up_for_retry", Repair.WAIT),
+        (60, [(2, 900)], "running", Repair.WAIT),
+        (60, [], "failed", Repair.START_RUN),
+        (60, [], None, Repair.START_RUN),
+        (60, [], "success", Repair.ASK_PERSON),
     ],
 )
 def test_a_silent_stream_is_brought_back_by_what_can_do_it(
-    seconds: float, ages: list[tuple[int, float]], task_state: str | None, cure: Cure
+    seconds: float, ages: list[tuple[int, float]], task_state: str | None, repair: Repair
 ) -> None:
     seen = replace(inputs(heartbeat(seconds)), drivers=drivers(*ages))
-    assert choose_cure(seen, LIMITS, task_state) is cure
+    assert choose_repair(seen, LIMITS, task_state) is repair
 
 
 def test_a_stuck_driver_is_ended_though_it_reports() -> None:
     seen = replace(inputs(*waiting(150, lag=500)), drivers=drivers((1, 900)))
-    assert choose_cure(seen, LIMITS, "running") is Cure.END_DRIVER
+    assert choose_repair(seen, LIMITS, "running") is Repair.END_DRIVER

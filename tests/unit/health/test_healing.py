@@ -150,7 +150,7 @@ def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> N
         assert heal(settings, lambda run_id: "running").done == []
         assert driver.poll() is None
         settings = hurry(settings)
-        eventually(lambda: run_check(settings, {}, "drivers").level is Level.MENDING)
+        eventually(lambda: run_check(settings, {}, "drivers").level is Level.REPAIRING)
         healing = heal(settings, lambda run_id: "running")
         assert driver.wait(10) == -9
     assert "which is over" in healing.done[0]

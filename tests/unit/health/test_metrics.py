@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from switchyard.health.checks import CHECKS, LastAudit, Level
 from switchyard.health.incidents import Incident, Stage
-from switchyard.health.metrics import ActiveGeneration, MetricInputs, TableSize, exported_metrics, measure, state_of
+from switchyard.health.metrics import EXPORTED, ActiveGeneration, MetricInputs, TableSize, measure, state_of
 from switchyard.swap.history import Entry, Event, Ledger
 from tests.exposition import Parsed, parse
 from tests.specs import TARGET
@@ -77,14 +77,14 @@ def read(inputs: MetricInputs = INPUTS) -> dict[str, Parsed]:
 
 def test_every_metric_is_shown_with_its_kind_and_meaning() -> None:
     shown = read()
-    assert {metric.name: (metric.kind, metric.help) for metric in exported_metrics()} == {
+    assert {metric.name: (metric.kind, metric.help) for metric in EXPORTED} == {
         name: (family.type, family.help) for name, family in shown.items()
     }
     assert all(family.samples for family in shown.values())
 
 
 def test_names_tell_the_unit_and_counters_end_in_total() -> None:
-    for metric in exported_metrics():
+    for metric in EXPORTED:
         assert re.fullmatch(r"switchyard_[a-z][a-z_]*", metric.name)
         assert not re.search(r"_(ms|millis|minutes|hours|kb|mb)(_|$)", metric.name), "use seconds and bytes"
         assert metric.name.endswith("_total") == (metric.kind == "counter")

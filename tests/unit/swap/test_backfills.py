@@ -14,7 +14,7 @@ from switchyard.layout import BIG_TABLES, Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
 from switchyard.swap import transitions
-from switchyard.swap.backfills import BackfillHandler, parse_wish, settle_snapshot
+from switchyard.swap.backfills import BackfillHandler, parse_order, settle_snapshot
 from switchyard.swap.control_message import check_id
 from switchyard.swap.generations import keep_spec
 from switchyard.swap.history import Event, Request, StatusRow
@@ -31,15 +31,15 @@ DEFAULTS = Target("users", "accounts", "left")
 
 
 def test_what_is_left_out_is_what_is_active_or_the_default() -> None:
-    wish = parse_wish({"users_topic": " people ", "accounts_topic": "", "join_type": None, "from": None})
-    assert wish.target(StatusRow(), DEFAULTS) == Target("people", "accounts", "left")
-    assert wish.target(StatusRow(3, Target("a", "b", "asof")), DEFAULTS) == Target("people", "b", "asof")
-    assert (wish.start.text, wish.end.text) == ("earliest", "latest")
+    order = parse_order({"users_topic": " people ", "accounts_topic": "", "join_type": None, "from": None})
+    assert order.target(StatusRow(), DEFAULTS) == Target("people", "accounts", "left")
+    assert order.target(StatusRow(3, Target("a", "b", "asof")), DEFAULTS) == Target("people", "b", "asof")
+    assert (order.start.text, order.end.text) == ("earliest", "latest")
 
 
 @pytest.mark.parametrize(("given", "taken"), [("LEFT_OUTER", "left"), ("asof", "asof"), (" Inner ", "inner")])
 def test_join_types_are_normalised(given: str, taken: str) -> None:
-    assert parse_wish({"join_type": given}).joinType == taken
+    assert parse_order({"join_type": given}).joinType == taken
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_join_types_are_normalised(given: str, taken: str) -> None:
 )
 def test_an_order_that_makes_no_sense_is_refused(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        parse_wish(fields)
+        parse_order(fields)
 
 
 @pytest.mark.parametrize("given", ["backfill-x", "publish-x"])

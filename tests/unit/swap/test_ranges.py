@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from switchyard.errors import InputError
 from switchyard.offsets import count_records
-from switchyard.swap.ranges import Bounds, Edge, check_held, check_order, parse_edge, resolve_range
+from switchyard.swap.ranges import Edge, TopicBounds, check_held, check_order, parse_edge, resolve_range
 from tests.specs import TARGET
 
-BOUNDS: Bounds = {"users": ({0: 5, 1: 0}, {0: 20, 1: 10}), "accounts": ({0: 0}, {0: 7})}
+BOUNDS: TopicBounds = {"users": ({0: 5, 1: 0}, {0: 20, 1: 10}), "accounts": ({0: 0}, {0: 7})}
 
 
 def resolve(start: str | None, end: str | None) -> tuple[object, object]:
