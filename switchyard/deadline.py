@@ -1,4 +1,4 @@
-"""Limits of time by a clock that only goes forward: a jump of the wall clock neither ends nor extends them."""
+"""Limit time by a clock that only goes forward: a jump of the wall clock neither ends nor extends a deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Deadline:
         return time.monotonic() >= self._at
 
     def restart_if_passed(self, seconds: float) -> bool:
-        """Return whether something that is done again and again is due; if so, it is next due in so many seconds."""
+        """Return whether a repeated action is due; if so, it is due again in so many seconds."""
         if is_due := self.has_passed:
             self.restart(seconds)
         return is_due

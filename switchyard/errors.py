@@ -14,7 +14,7 @@ class InputError(SwitchyardError):
 
 
 class AccessError(SwitchyardError):
-    """Kafka was reached and turned this client away; trying again helps only after somebody has mended the cause."""
+    """Kafka was reached and turned this client away; trying again helps only after a person has removed the cause."""
 
 
 class FencedError(SwitchyardError):

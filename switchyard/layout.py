@@ -1,4 +1,4 @@
-"""Every path and name that Switchyard uses, derived from the root and a generation. Pure: touches no disk."""
+"""Derive every path and name that Switchyard uses from the root and a generation. Pure: touches no disk."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Layout:
 
     @property
     def rehearsal(self) -> str:
-        """Where a spare driver rehearses whose executors or tables are not on its own disk; gone when it is ready."""
+        """A temporary folder, for the rehearsal of a spare driver whose executors or tables are on another disk."""
         return self.under(REHEARSAL)
 
     def spec_name(self, generation: int) -> str:
-        """The file below `checkpoints` that keeps the resolved start position of a generation."""
+        """The name of the file below `checkpoints` that keeps the spec of a generation."""
         return f"{generation}.json"
 
 
@@ -93,7 +93,7 @@ class Workspace:
         return self.run / f"driver-{generation}.pid"
 
     def kafka_properties(self, generation: int, owner: int) -> Path:
-        """One file for each process that starts a driver: an attempt that ends must not take its successor's away."""
+        # One file for each process that starts a driver: an attempt that ends must not remove that of its successor.
         return self.secrets / f"kafka-{generation}-{owner}.properties"
 
 

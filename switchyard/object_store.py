@@ -1,7 +1,7 @@
-"""A root on an object store with the S3 API: its name checked, and what delta-rs, Arrow and Hadoop are told about it.
+"""Check a root on an object store with the S3 API, and configure delta-rs, Arrow and Hadoop for it. Pure.
 
-Pure. Credentials do not pass through here: each client takes them by AWS's own rules, from the environment, from a
-profile file or from the role of the machine.
+Credentials do not pass through here: each client takes them by AWS's own rules, from the environment, from a profile
+file or from the role of the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from switchyard.errors import SwitchyardError
 
 SCHEME = "s3://"
 DEFAULT_REGION = "us-east-1"
-"""What stores of other makers answer to when they ask for one at all."""
+"""Stores of other makers accept this region if they need one at all."""
 
 _ROOT = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/=-]*)?")
 _OTHER_NAMES = re.compile(r"s3[an]://", re.IGNORECASE)
@@ -31,7 +31,7 @@ def is_on_object_store(uri: str) -> bool:
 
 
 def check_root(root: str) -> str:
-    """The root, if it can be one. What is not S3 is not looked at. Raises ValueError, as a validator does."""
+    """Return the root; raise ValueError, for the validator, if it is on S3 and not valid."""
     if _OTHER_NAMES.match(root):
         raise ValueError("write s3:// here; Spark's own s3a:// is made from it")
     if root.lower().startswith(SCHEME) and not _ROOT.fullmatch(root):
@@ -41,9 +41,8 @@ def check_root(root: str) -> str:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Where it is. `endpoint` is None for AWS itself."""
-
     endpoint: str | None
+    """None for AWS itself."""
     region: str
 
     @classmethod
@@ -66,11 +65,10 @@ def find_store() -> ObjectStore:
 
 
 def delta_options(store: ObjectStore) -> dict[str, str]:
-    """For delta-rs. A version of a table is written only if it is not there: that makes a commit a compare-and-set.
-
-    Said here and not left to defaults: a variable of the environment must not be able to turn it off.
-    """
+    """Return the options for delta-rs."""
     options = {
+        # A commit is a compare-and-set: a version is written only if it is not there. Set here, because a variable of
+        # the environment could change a default.
         "conditional_put": "etag",
         "aws_s3_allow_unsafe_rename": "false",
         # Without it, delta-rs looks for a login in fewer places when the endpoint is not Amazon's own.
@@ -84,12 +82,13 @@ def delta_options(store: ObjectStore) -> dict[str, str]:
 
 
 def arrow_options(store: ObjectStore) -> dict[str, str]:
-    """For `pyarrow.fs.S3FileSystem`."""
+    """Return the options for `pyarrow.fs.S3FileSystem`."""
     return {"region": store.region} | ({"endpoint_override": store.endpoint} if store.endpoint else {})
 
 
 def hadoop_conf(store: ObjectStore) -> dict[str, str]:
-    """For a Spark session. Spark itself hands keys of the driver's environment to its executors."""
+    """Return the settings of a Spark session."""
+    # Without keys: Spark hands those in the driver's environment to its executors.
     s3a = "spark.hadoop.fs.s3a"
     providers = (
         "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
@@ -100,11 +99,11 @@ def hadoop_conf(store: ObjectStore) -> dict[str, str]:
         f"{s3a}.endpoint.region": store.region,
         f"{s3a}.aws.credentials.provider": ",".join(providers),
         "spark.hadoop.fs.AbstractFileSystem.s3a.impl": "org.apache.hadoop.fs.s3a.S3A",
-        # A file of a checkpoint appears when it is whole, in one request. Renaming would be a copy and a removal.
+        # A file of a checkpoint appears at once when it is whole; in a bucket, renaming is a copy and a removal.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
         ),
-        # Files of executors appear at their last place when their job is done, without a copy.
+        # Files of executors appear at their final place when their job is done, without a copy.
         f"{s3a}.committer.name": "magic",
         "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
         "spark.sql.parquet.output.committer.class": (
@@ -121,12 +120,11 @@ def hadoop_conf(store: ObjectStore) -> dict[str, str]:
 
 
 def to_hadoop(uri: str) -> str:
-    """The name that Spark knows a place by."""
     return f"s3a://{uri.removeprefix(SCHEME)}" if is_on_object_store(uri) else uri
 
 
 def explain_failure(store: ObjectStore, uri: str, text: str) -> SwitchyardError:
-    """One sentence out of the pages of a client's error; of the answer of the store nothing is repeated."""
+    """Explain a client's error in one sentence, without any text of the store."""
     bucket = uri.removeprefix(SCHEME).split("/")[0]
     if "NoSuchBucket" in text:
         reason = f"it has no bucket {bucket}: create it, or name another one in SWITCHYARD_ROOT"

@@ -1,4 +1,4 @@
-"""Positions in topics, as data: counted, compared, and as the JSON that the progress table keeps."""
+"""Count and compare positions in topics, and turn them into the JSON that `progress` keeps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gap:
 
 
 def count_records(start: Offsets, end: Offsets) -> int:
-    """How many offsets lie between two positions; a partition that is new begins at 0."""
+    """Count the offsets between two positions; a new partition begins at 0."""
     return sum(
         offset - start.get(topic, {}).get(partition, 0)
         for topic, partitions in end.items()
@@ -42,7 +42,7 @@ def has_reached(position: Offsets, goal: Offsets) -> bool:
 
 
 def furthest(positions: Iterable[Offsets]) -> Offsets:
-    """Of each partition the position that is furthest on."""
+    """Return, for each partition, the greatest of its offsets."""
     merged: Offsets = {}
     for position in positions:
         for topic, partitions in position.items():
@@ -53,7 +53,7 @@ def furthest(positions: Iterable[Offsets]) -> Offsets:
 
 
 def describe_missing(position: Offsets, firsts: Offsets) -> str:
-    """Which records between a position and the first ones that there are, are gone; empty when none is."""
+    """Name the records after a position that are gone, because the topics begin later (`firsts`); empty if none is."""
     gone = [
         f"{topic}, partition {partition}, offsets {position[topic].get(partition, 0)} to {first - 1}"
         for topic, partitions in firsts.items()

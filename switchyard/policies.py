@@ -1,4 +1,4 @@
-"""What the settings decide, as plain data for the functions that need it. No rule is applied here."""
+"""Hold what the settings decide, as plain data for the functions that need it. No rule is applied here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 STANDSTILL = timedelta(seconds=20)
-"""Spark's executors tell every 10 seconds what their tasks have done, so work shows in this time."""
+"""Spark's executors report every 10 seconds what their tasks have done, so work shows in this time."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Rules:
     dwell: timedelta = timedelta(seconds=5)
     probation: timedelta = timedelta(seconds=30)
     silence: timedelta = timedelta(seconds=15)
-    """A lingering driver that has not been heard of for so long after its time is retired by others."""
+    """A generation whose driver is silent for so long after its linger time is retired by another process."""
     stuck: timedelta = timedelta(seconds=120)
-    """A swap that is not ready and whose driver was not heard of for so long has failed."""
+    """A swap that is not ready and whose driver is silent for so long has failed."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Limits:
     starting: timedelta
     """A driver may take so long from its start to its first sign of life."""
     lost: timedelta
-    """A stream that was not mended for so long needs a person."""
+    """A stream that was not repaired for so long needs a person."""
     least_free_bytes: int
     reject_share: float
     has_spare: bool = False
-    """Whether there is to be a spare driver"""
+    """Whether there is to be a spare driver."""
     standstill: timedelta = STANDSTILL
     """Rows that have not moved for so long while records wait are not healthy."""
 
@@ -91,7 +91,7 @@ class Executors:
     memory: str = "1g"
 
     def conf(self, master: str) -> dict[str, str]:
-        """A standalone master counts cores, the others count executors."""
+        # A standalone master counts cores, the others count executors.
         sizes = {"spark.executor.cores": str(self.cores), "spark.executor.memory": self.memory}
         if master.startswith("spark://"):
             return sizes | {"spark.cores.max": str(self.count * self.cores)}

@@ -1,7 +1,7 @@
-"""The records that are joined, declared once: two sides with their key and fields, and what each join makes of them.
+"""Declare the records that are joined: two sides with their key and fields, and what each join makes of them.
 
 Every module that needs a column of a record or of `joined`, or a rule of a join, derives it from here. This is data
-only: it touches no rows, and imports nothing but the standard library.
+only, and imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Field:
     name: str
     type: Literal["string", "long", "double"]
     holds_addresses: bool = False
-    """E-mail addresses, which not everybody may see"""
+    """E-mail addresses, which not every viewer may see."""
     is_repeated: bool = True
-    """Whether many records share a value, so that a file had better store it once"""
+    """Whether many records share a value, so that a file stores it once, in a dictionary."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Side:
 
     @cached_property
     def position(self) -> dict[str, str]:
-        """Column of its own table → column of `joined`."""
+        """Column of the side's table → column of `joined`."""
         return {name: f"{self.singular}{name.capitalize()}" for name in POSITION}
 
     @property
@@ -75,7 +75,7 @@ class Side:
 
     @property
     def own_key(self) -> str:
-        """A name for the key while the columns of both sides stand side by side."""
+        """A name for the key in a frame that has the columns of both sides."""
         return f"{self.singular}{self.key[0].upper()}{self.key[1:]}"
 
 
@@ -118,7 +118,7 @@ BATCH: Columns = {"kind": "string", **JOINED, "value": "string", "reason": "stri
 
 @dataclass(frozen=True)
 class JoinRule:
-    """What a join makes of the pairs of a key. `joins.py` says on its own what is right, and tests compare the two."""
+    """What a join makes of the pairs of a key. `joins.py` defines the joins separately, and tests compare the two."""
 
     leading: Side
     """Each row of `joined` has an event of this side, by whose place it is found again."""

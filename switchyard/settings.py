@@ -88,7 +88,7 @@ class Settings(BaseSettings):
         description="A driver whose work has not moved for so long while records wait is started again; "
         "a swap that is not ready fails.",
     )
-    lost_seconds: float = Field(300, gt=0, description="What was not mended for so long needs a person.")
+    lost_seconds: float = Field(300, gt=0, description="What was not repaired for so long needs a person.")
     least_free_gigabytes: float = Field(1, ge=0, description="Less free disk space needs a person.")
     reject_alert_share: float = Field(
         0.5, gt=0, le=1, description="A greater share of rejected records needs a person."
@@ -174,7 +174,6 @@ class Settings(BaseSettings):
 
     @property
     def rules(self) -> Rules:
-        """What the state machine needs to know about time."""
         return Rules(
             ready_deadline=timedelta(seconds=self.ready_deadline_seconds),
             linger=timedelta(seconds=self.linger_seconds),
@@ -189,12 +188,11 @@ class Settings(BaseSettings):
 
     @property
     def most_generations(self) -> int:
-        """How many generations Airflow runs at the same time; of kept ones, memory allows fewer."""
+        """How many generations Airflow runs at the same time; memory may allow fewer kept ones."""
         return 64 if self.keep_generations else 8
 
     @property
     def limits(self) -> Limits:
-        """What the health checks need to know."""
         return Limits(
             stale=timedelta(seconds=self.stale_seconds),
             hung=timedelta(seconds=self.hung_seconds),
@@ -209,7 +207,6 @@ class Settings(BaseSettings):
 
     @property
     def keeping(self) -> Keeping:
-        """What maintenance needs to know about time and size."""
         return Keeping(
             retention=timedelta(hours=self.vacuum_retention_hours),
             retired=timedelta(days=self.keep_retired_days),
@@ -221,7 +218,6 @@ class Settings(BaseSettings):
 
     @property
     def policy(self) -> Policy:
-        """What the rules of a control message need to know about topics."""
         return Policy(
             Target(self.users_topic, self.accounts_topic, self.join_type),
             self.control_topic,
@@ -230,7 +226,6 @@ class Settings(BaseSettings):
 
     @property
     def executor_sizes(self) -> Executors:
-        """What a driver asks a cluster for."""
         return Executors(self.executors, self.executor_cores, self.executor_memory)
 
     @property

@@ -1,4 +1,4 @@
-"""What is fixed about a generation when it is accepted. Every attempt of it starts from this."""
+"""Hold what is fixed about a generation when its request is accepted. Every attempt starts from this."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from switchyard.records import LEFT, Side
 
 
 class GenerationSpec(BaseModel, frozen=True):
-    """All that a driver must know, written once: every attempt starts alike."""
-
     generation: int
     usersTopic: str
     accountsTopic: str
@@ -21,12 +19,12 @@ class GenerationSpec(BaseModel, frozen=True):
     start: str
     startOffsets: Offsets
     readyOffsets: Offsets
-    """The end of the topics when it was asked for: a generation that got there has caught up."""
+    """The ends of the topics at the request: a generation that has read up to there has caught up."""
     stateRetention: timedelta | None = None
     """Fixed for the generation's life: a checkpoint cannot change it, and an audit must know it."""
     requestedAt: datetime
     topicIds: dict[str, str] = {}
-    """What Kafka calls the topics itself: a topic that is created anew under the same name has another id."""
+    """Kafka's ids of the topics: a topic that is created again under the same name has another id."""
     end: str | None = None
     """Where a snapshot of history ends, as it was asked for; None for a stream, which has no end."""
 

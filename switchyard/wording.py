@@ -1,7 +1,7 @@
-"""What people read in logs, the history and reasons: short, and without values of records.
+"""Word what people read in logs, the history and reasons: short, and without values of records.
 
-Our own sentences hold no values. The text of other libraries may quote what they could not read, so whatever stands in
-quotes there is cut out. E-mail addresses are masked in everything. All masking is here.
+Our sentences hold no values. Errors of other libraries may quote what they could not read, so text in quotes is cut
+out of them. E-mail addresses are masked everywhere. All masking is here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def describe_time(time: timedelta) -> str:
 
 
 def as_table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns as wide as their longest text."""
+    """Align columns by their longest text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
@@ -48,10 +48,8 @@ def mask_emails(text: str) -> str:
 
 
 def shorten_emails(text: str) -> str:
-    """`ada.turing@example.org` becomes `a…@…`: enough to see that there is one.
-
-    Split at each @ instead of matched, as values are long: takes time in line with the length.
-    """
+    """Turn `ada.turing@example.org` into `a…@…`: enough to see that there is an address."""
+    # Split at each @ instead of matched: values are long, and this takes time in proportion to their length.
     first, *others = _ESCAPED_AT.sub("@", text).split("@")
     parts = [first, *("…" + _PART_OF_EMAIL.sub("", part, count=1) for part in others)]
     return "@".join([*map(_shorten_end, parts[:-1]), parts[-1]])
@@ -64,7 +62,8 @@ def _shorten_end(text: str) -> str:
 
 
 def hide_values(text: str, values: Iterable[object], is_whole: bool = False) -> str:
-    """`is_whole`: only where the value is no part of a longer word, as a setting may be as short as `1`."""
+    """Replace values by `***`; with `is_whole` only if they are no part of a longer word."""
+    # A setting may be as short as `1`.
     pattern = r"(?<![\w.]){}(?![\w.])" if is_whole else "{}"
     for value in sorted({str(value) for value in values} - {""}, key=len, reverse=True):
         text = re.sub(pattern.format(re.escape(value)), "***", text)
@@ -72,36 +71,36 @@ def hide_values(text: str, values: Iterable[object], is_whole: bool = False) -> 
 
 
 def clean_foreign_text(text: str) -> str:
-    """The text of an error that is not ours: without what is in quotes, without e-mail addresses, and short."""
+    """Shorten the text of another library's error; cut out what is in quotes, and e-mail addresses."""
     lines = []
     for line in text.strip().splitlines():
         lines.append(_QUOTED.sub("'...'", line))
         if len(_QUOTE.findall(line)) % 2:
-            # The quotation goes on in the next line, and its end cannot be known.
+            # The quotation goes on in the next line, and its end cannot be found.
             break
     return mask_emails("\n".join(lines))[:MOST_CHARACTERS]
 
 
 def describe_error(error: BaseException) -> str:
-    """Why something failed, fit for people and logs."""
+    """Say why something failed, for people and logs."""
     if isinstance(error, SwitchyardError):
         return mask_emails(str(error))
     return clean_foreign_text(str(error)) or type(error).__name__
 
 
 def describe_place(error: BaseException) -> str:
-    """Where it failed: the lines of our and others' code, also of Java, without the error's text."""
+    """Say where an error was raised: the lines of the Python and Java stacks, without the error's text."""
     java = _JAVA_LINE.findall(f"{error}\n{getattr(error, '_stackTrace', None) or ''}")
     return "".join([*traceback.format_tb(error.__traceback__), *(f"{line}\n" for line in java)])
 
 
 def describe_stack(error: BaseException) -> str:
-    """Both, for a log."""
+    """Return stack and reason, for a log."""
     return f"{describe_place(error)}{type(error).__name__}: {describe_error(error)}"
 
 
 class CleanFormatter(logging.Formatter):
-    """Every line of a job's log goes through this."""
+    """Masks every line of a job's log."""
 
     def format(self, record: logging.LogRecord) -> str:
         return mask_emails(super().format(record))
@@ -112,7 +111,7 @@ class CleanFormatter(logging.Formatter):
 
 
 def start_logging() -> None:
-    """Logging for a job. Like the standard one, with values kept out."""
+    """Start the standard logging for a job, but keep values out."""
     handler = logging.StreamHandler()
     handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -22,7 +22,7 @@ def find_archive() -> Path | None:
 
 
 def is_current() -> bool:
-    """Whether there is an archive of this Java, this Spark, these jars and this place."""
+    """Return whether there is an archive for this Java, this Spark, these jars and this folder."""
     try:
         return bool(json.loads(_description().read_text()) == _describe_wanted()) and _archive().exists()
     except (OSError, ValueError):

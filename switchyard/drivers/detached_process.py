@@ -1,8 +1,8 @@
-"""A process whose output and exit code are files in a folder, so that another process than its parent can follow it."""
+"""Run a process whose output and exit code are files in a folder, so that any process can follow it."""
 
 from __future__ import annotations
 
-import shutil
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ exit $code
 
 
 def start_detached(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command in a new session. The command must name the folder: it is recognised by that."""
+    """Start a command in a new session. The command must name the folder, by which `DetachedProcess` recognises it."""
     with (folder / OUTPUT).open("ab") as output:
         return subprocess.Popen(
             ["/bin/sh", "-c", _RECORD_EXIT, "switchyard", str(folder / EXIT), *command],
@@ -49,21 +49,22 @@ class DetachedProcess:
         self._place = 0
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs. One that ended without a code was killed, with its whole session."""
+        """Return the exit code; None while the process runs."""
         if self.returncode is None:
             self.returncode = self._read_exit()
         if self.returncode is None and not self._is_there():
             code = self._read_exit()
+            # Without a code, the whole session was killed.
             self.returncode = -signal.SIGKILL if code is None else code
         return self.returncode
 
     def read_lines(self) -> list[str]:
-        """Whole lines that were written since the last call; after the end also an unfinished one."""
-        if self._size() < self._place:
-            # Maintenance has moved a long log away.
-            self._place = 0
+        """Return whole lines that were written since the last call; after the end also an unfinished one."""
         try:
             with (self.folder / OUTPUT).open("rb") as output:
+                if output.seek(0, os.SEEK_END) < self._place:
+                    # Maintenance has emptied a long log.
+                    self._place = 0
                 output.seek(self._place)
                 new = output.read(READ_BYTES)
         except FileNotFoundError:
@@ -75,12 +76,6 @@ class DetachedProcess:
         self._place += len(new)
         return new.decode(errors="replace").splitlines()
 
-    def _size(self) -> int:
-        try:
-            return (self.folder / OUTPUT).stat().st_size
-        except FileNotFoundError:
-            return 0
-
     def _read_exit(self) -> int | None:
         try:
             return int((self.folder / EXIT).read_text())
@@ -88,21 +83,13 @@ class DetachedProcess:
             return None
 
     def _is_there(self) -> bool:
-        """A process without a command line counts: it is just being started."""
         commands = [processes.read_command(member.pid) for member in processes.find_members([self.pid])]
+        # A process without a command line is just being started.
         return any(not command or str(self.folder) in command for command in commands)
 
-    def forget(self) -> None:
-        """Remove its folder, once it has ended."""
-        if self.returncode is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
     def end(self) -> None:
-        """Kill it, with all that it has started.
-
-        The pid may have been given to another process since: a session in which no command line names the folder is
-        left alone.
-        """
+        """Kill the process with all that it has started."""
         members = processes.find_members([self.pid])
+        # The system may have given the pid to another session since, which does not name the folder.
         if any(str(self.folder) in processes.read_command(member.pid) for member in members):
             processes.send(members, signal.SIGKILL)

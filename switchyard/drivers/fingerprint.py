@@ -1,7 +1,4 @@
-"""What a driver is started with, as a hash for each part.
-
-A spare whose hashes differ from those of a driver that is started now is outdated.
-"""
+"""Hash what a driver is started with, part by part: a spare is outdated if a part differs from that of a new driver."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from switchyard.settings import Settings
 def fingerprint_driver(
     settings: Settings, master: str, conf: Mapping[str, str], token_url: str, project: Path = PROJECT
 ) -> dict[str, str]:
-    """Jars and class archive count by size and time, because a new one may get the same name."""
     named = [Path(text) for value in conf.values() for text in value.replace("=", ":").replace(",", ":").split(":")]
+    # Jars and class archive count by size and time: a new one may get the same name.
     files = [path for path in named if path.is_absolute() and path.is_file()]
     parts = {
         "settings": settings.model_dump_json(),
@@ -33,11 +30,8 @@ def fingerprint_driver(
 
 
 def _list_code(project: Path) -> list[Path]:
-    return [path for folder in ("switchyard", "jobs") for path in (project / folder).rglob("*") if _is_code(path)]
-
-
-def _is_code(path: Path) -> bool:
-    return path.suffix in (".py", ".properties")
+    found = [path for folder in ("switchyard", "jobs") for path in (project / folder).rglob("*")]
+    return [path for path in found if path.suffix in (".py", ".properties")]
 
 
 def _describe_files(paths: Iterable[Path]) -> str:

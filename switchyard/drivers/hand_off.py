@@ -1,4 +1,4 @@
-"""How a spare driver is handed over, in the files of one folder.
+"""Hand over a spare driver to a generation, by the files of one folder.
 
 | step | done by | as |
 |---|---|---|
@@ -36,7 +36,7 @@ _FINGERPRINT = TypeAdapter(dict[str, str])
 
 
 def describe_place() -> str:
-    """This machine, this boot, and this container of it."""
+    """Name this machine or container, and its boot."""
     return f"{socket.gethostname()} {boot_id()}"
 
 
@@ -53,7 +53,7 @@ class HandOff:
 
     @property
     def pulse(self) -> Path:
-        """A file with the pid of the spare. It touches the file as long as it waits."""
+        """A file with the pid of the spare, which touches it as long as it waits."""
         return self.folder / "spare.pid"
 
     @property
@@ -62,8 +62,9 @@ class HandOff:
 
     @property
     def claimed_seconds(self) -> float | None:
-        """How long ago it was claimed. A rename changes the `ctime` of a file."""
+        """How long ago it was claimed."""
         with suppress(FileNotFoundError):
+            # A rename changes the `ctime` of a file.
             return _age((self.folder / "claimed.json").stat().st_ctime)
         return None
 
@@ -81,19 +82,20 @@ class HandOff:
         self._write("offer.json", offer.model_dump_json().encode())
 
     def read_offer(self) -> Offer | None:
-        """The offer, until it is claimed."""
-        with suppress(FileNotFoundError, ValidationError):
-            return Offer.model_validate_json((self.folder / "offer.json").read_bytes())
-        return None
+        """Return the offer, until it is claimed."""
+        return self._read_offer("offer.json")
 
     def claim(self) -> bool:
-        """Take the spare; False when another process was faster."""
+        """Take the spare; return False if another process was faster."""
         return self._move("offer.json", "claimed.json")
 
     def read_claim(self) -> Offer | None:
-        """The offer after it was claimed."""
+        """Return the offer after it was claimed."""
+        return self._read_offer("claimed.json")
+
+    def _read_offer(self, name: str) -> Offer | None:
         with suppress(FileNotFoundError, ValidationError):
-            return Offer.model_validate_json((self.folder / "claimed.json").read_bytes())
+            return Offer.model_validate_json((self.folder / name).read_bytes())
         return None
 
     @property
@@ -101,7 +103,7 @@ class HandOff:
         return (self.folder / "followed").exists()
 
     def adopt(self) -> bool:
-        """Become the task that follows the driver to its end; True only for the first caller."""
+        """Become the task that follows the driver to its end; return True only to the first caller."""
         try:
             (self.folder / "followed").mkdir()
         except OSError:
@@ -109,39 +111,40 @@ class HandOff:
         return True
 
     def give(self, order: Order) -> None:
-        """Call only after a successful `claim`."""
+        """Write the order, after a successful `claim`."""
         self._write("order.json", order.model_dump_json().encode())
 
     def accept(self) -> Order | None:
-        """Return the order, once; None while there is none and after it was withdrawn."""
+        """Return the order, once; None before it is given and after it was withdrawn."""
         return self.read_order() if self._move("order.json", "accepted.json") else None
 
     def withdraw(self) -> bool:
-        """Take the order back; False when the spare works on it already."""
+        """Take the order back; return False if the spare has accepted it."""
         return self._move("order.json", "withdrawn.json")
 
     def read_order(self) -> Order | None:
-        """The order that the spare has accepted."""
+        """Return the order that the spare has accepted."""
         with suppress(FileNotFoundError):
             return Order.model_validate_json((self.folder / "accepted.json").read_bytes())
         return None
 
     @property
     def accepted_seconds(self) -> float | None:
-        """How long ago the order was given that was accepted."""
+        """How long ago the accepted order was given."""
         with suppress(FileNotFoundError):
             return _age((self.folder / "accepted.json").stat().st_mtime)
         return None
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Hold a lock while the task runs. The kernel releases it however the task ends, and the spare notices."""
+        """Hold a lock while the task runs, so that the spare notices its end."""
+        # The kernel releases it however the task ends.
         with (self.folder / "owner.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
     def is_orphaned(self) -> bool:
-        """Whether the task that started the spare is gone."""
+        """Return whether the task that started the spare is gone."""
         try:
             with (self.folder / "owner.lock").open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

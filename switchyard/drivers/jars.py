@@ -1,7 +1,7 @@
-"""Fetches the jars of Spark's connectors and of the broker, once, into the project's cache.
+"""Fetch the jars of Spark's connectors and of the broker, once, into the project's cache.
 
-Only the standard library. Apache Ivy, which pyspark brings, does the fetching, so that nothing but Java is
-needed; jars.lock says what every file must be. Run as a module to fetch; `--lock` rewrites the lock.
+Only the standard library. Apache Ivy, which pyspark brings, fetches, so that only Java is needed; jars.lock has the
+checksum of every file. Run as a module to fetch; `--lock` rewrites the lock.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def cache_dir() -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """What every job needs: Spark's way to Kafka."""
+    """Return the jars that every job needs: Spark's connector to Kafka."""
     return _list_jars("spark")
 
 
 def delta_jars() -> list[Path]:
-    """Spark's own Delta, for jobs that run its commands; the stream reads and writes the tables without it."""
+    """Return the jars of Spark's Delta, for jobs that run its commands; the stream does without them."""
     return _list_jars("delta")
 
 
@@ -60,45 +60,45 @@ def broker_jars() -> list[Path]:
 
 
 def object_store_jars() -> list[Path]:
-    """Spark's way to an object store; needed only where the root is on one."""
+    """Return the jars by which Spark reads an object store; needed only if the root is on one."""
     return _list_jars("s3")
 
 
 def wanted_groups(cache: Path, asked: Collection[str] = ()) -> list[str]:
-    """What this clone needs: optional ones if they were asked for, now or earlier, or if its root needs them."""
+    """Return what this clone needs; optional groups if asked for, now or earlier, or if its root needs them."""
     is_needed = is_on_object_store(os.environ.get("SWITCHYARD_ROOT", ""))
     there = {group for group in OPTIONAL if (cache / "jars" / group).is_dir()}
     return [group for group in GROUPS if group not in OPTIONAL or is_needed or group in {*asked, *there}]
 
 
 def ensure_jars(cache: Path | None = None, asked: Collection[str] = ()) -> bool:
-    """Fetches and verifies every wanted jar unless that was done before. True when something was fetched."""
+    """Fetch and verify every wanted jar, unless that was done before; return whether something was fetched."""
     cache = cache or cache_dir()
     groups = wanted_groups(cache, asked)
     if is_complete(cache, asked):
         return False
     with _fetched(cache, groups) as folder:
         verify(folder, [jar for jar in read_lock() if jar.group in groups])
-        _mark_verified(folder)
+        _write_verified(folder)
         _put_in_place(folder, cache / "jars")
     return True
 
 
 def is_complete(cache: Path, asked: Collection[str] = ()) -> bool:
-    """True when the jars were verified against this lock and none has gone or changed its size since."""
+    """Return whether the jars were verified against this lock, and all are there with the same sizes."""
     jars, groups = cache / "jars", wanted_groups(cache, asked)
     try:
-        marker = json.loads((jars / "verified.json").read_text())
+        verified = json.loads((jars / "verified.json").read_text())
         wanted = {f"{jar.group}/{jar.name}" for jar in read_lock() if jar.group in groups}
-        return bool(marker["lock"] == _lock_digest() and wanted <= marker["sizes"].keys()) and all(
-            (jars / name).stat().st_size == size for name, size in marker["sizes"].items()
+        return bool(verified["lock"] == _digest(LOCK) and wanted <= verified["sizes"].keys()) and all(
+            (jars / name).stat().st_size == size for name, size in verified["sizes"].items()
         )
     except (OSError, ValueError, KeyError):
         return False
 
 
 def verify(folder: Path, locked: list[LockedJar]) -> None:
-    """Raises unless the folder holds exactly the locked jars, byte for byte."""
+    """Raise unless the folder holds exactly the locked jars, byte for byte."""
     found = {(jar.group, jar.name): jar.sha256 for jar in describe(folder)}
     wanted = {(jar.group, jar.name): jar.sha256 for jar in locked}
     for key in sorted(found.keys() | wanted.keys()):
@@ -118,17 +118,16 @@ def read_lock() -> list[LockedJar]:
 
 
 def write_lock(cache: Path) -> None:
-    """Trusts what the repository serves now. For whoever changes a version; the diff is the review."""
+    """Write the checksums of what the repository serves now. After a version has changed, review the diff."""
     with _fetched(cache, GROUPS) as folder:
         lines = [f"{jar.sha256}  {jar.group}  {jar.name}" for jar in describe(folder)]
-    LOCK.write_text("# sha256, group, file; written by: python -m switchyard.drivers.jars --lock\n")
-    with LOCK.open("a") as lock:
-        lock.write("\n".join(lines) + "\n")
+    first = "# sha256, group, file; written by: python -m switchyard.drivers.jars --lock"
+    LOCK.write_text("\n".join([first, *lines, ""]))
 
 
 @contextmanager
 def _fetched(cache: Path, groups: Collection[str]) -> Iterator[Path]:
-    """A temporary folder in the cache with freshly fetched jars: a fetch that fails leaves nothing behind."""
+    """Fetch jars into a temporary folder in the cache: a fetch that fails leaves nothing behind."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="jars-", dir=cache, ignore_cleanup_errors=True) as name:
         with ThreadPoolExecutor() as threads:
@@ -137,7 +136,7 @@ def _fetched(cache: Path, groups: Collection[str]) -> Iterator[Path]:
 
 
 def _fetch(group: str, folder: Path, cache: Path) -> None:
-    """Ivy waits for the network most of the time, so groups are fetched at once; it does not lock its cache."""
+    # A cache for each group, as Ivy does not lock it and several groups are fetched at once.
     command = ivy.write_request(group, folder, cache / "ivy" / group, _ivy_jar(), find_java().executable)
     answer = subprocess.run(command, capture_output=True, text=True)
     if answer.returncode != 0:
@@ -145,15 +144,15 @@ def _fetch(group: str, folder: Path, cache: Path) -> None:
 
 
 def _put_in_place(folder: Path, target: Path) -> None:
-    """One rename, after the older jars, if any, are out of the way."""
+    # Moved, as a rename cannot replace a folder that is not empty.
     if target.exists():
         target.rename(folder.parent / "replaced")
     folder.rename(target)
 
 
-def _mark_verified(folder: Path) -> None:
+def _write_verified(folder: Path) -> None:
     sizes = {f"{jar.parent.name}/{jar.name}": jar.stat().st_size for jar in folder.glob("*/*.jar")}
-    (folder / "verified.json").write_text(json.dumps({"lock": _lock_digest(), "sizes": sizes}))
+    (folder / "verified.json").write_text(json.dumps({"lock": _digest(LOCK), "sizes": sizes}))
 
 
 def _list_jars(group: str) -> list[Path]:
@@ -184,10 +183,6 @@ def _explain(found: str | None, wanted: str | None) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _lock_digest() -> str:
-    return _digest(LOCK)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark and the broker run on.
+"""Find the Java that Spark and the broker run on.
 
 Only the standard library: set-up calls this before any package is installed.
 """
@@ -31,7 +31,7 @@ class JavaHome:
 
 
 def find_java(candidates: Iterable[Path] | None = None) -> JavaHome:
-    """The first Java of a supported version; a wrong one earlier in the list does not hide it."""
+    """Return the first Java of a supported version."""
     unsuitable: list[JavaHome] = []
     for home in _unique(find_candidates() if candidates is None else candidates):
         version = read_version(home)
@@ -52,13 +52,14 @@ def find_candidates() -> Iterator[Path]:
 
 
 def read_version(home: Path) -> int | None:
-    """The major version, from the `release` file when there is one: starting a JVM costs 100 ms."""
+    """Return the major version."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
         text = ""
+    # The file first: starting a JVM takes 100 ms.
     match = _VERSION.search(text) or _VERSION.search(_ask_version(home))
     return int(match.group(1)) if match else None
 

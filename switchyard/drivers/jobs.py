@@ -1,4 +1,4 @@
-"""Runs a Spark job without Airflow, for the command line, the way Airflow runs it."""
+"""Run a Spark job from the command line, without Airflow, in the way Airflow runs it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def submit_command(
 
 
 def job_conf(settings: Settings, master: str, is_elsewhere: bool = False) -> dict[str, str]:
-    """The Spark settings of a job: with the jars and the class archive of this clone."""
+    """Return the Spark settings of a job, with the jars and the class archive of this clone."""
     store_jars = object_store_jars() if is_on_object_store(settings.root) else []
     sizes, options = settings.executor_sizes, settings.driver_java_options
     return spark_conf(master, spark_jars(), find_archive(), store_jars, sizes, is_elsewhere, options)

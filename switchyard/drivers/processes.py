@@ -1,4 +1,4 @@
-"""The processes of this machine: found by command line or session, asked to end, ended.
+"""Find processes of this machine by command line or session, and end them.
 
 A `psutil.Process` knows when it was started, so a signal never reaches another process that got its pid since.
 """
@@ -21,23 +21,19 @@ POLL_SECONDS = 0.1
 
 
 def list_commands() -> list[tuple[Process, str]]:
-    """Every process with its command line, which is empty before it has one and after its end."""
+    """List every process with its command line, which is empty while it starts and after its end."""
     return [(found, " ".join(found.info["cmdline"] or ())) for found in psutil.process_iter(["cmdline"])]
 
 
 def read_command(pid: int) -> str:
-    """The command line of a process; empty when there is none, or when it has ended and was not reaped."""
+    """Return the command line of a process; empty if it does not exist, or has ended and was not reaped."""
     with suppress(psutil.Error):
         return " ".join(Process(pid).cmdline())
     return ""
 
 
 def is_alive(process: Process) -> bool:
-    """False once nothing of it runs any more.
-
-    A process that is ending has lost its command line, but may still hold its ports and files; a zombie without other
-    threads holds nothing.
-    """
+    """Return whether a process may still hold its ports and files; a zombie without other threads does not."""
     with suppress(psutil.Error):
         is_zombie = process.status() == psutil.STATUS_ZOMBIE
         return process.is_running() and (not is_zombie or process.num_threads() > 1)
@@ -45,7 +41,6 @@ def is_alive(process: Process) -> bool:
 
 
 def find_process(pid: int) -> Process | None:
-    """The living process with this pid."""
     with suppress(psutil.Error):
         found = Process(pid)
         return found if is_alive(found) else None
@@ -53,10 +48,8 @@ def find_process(pid: int) -> Process | None:
 
 
 def find_members(sessions: Iterable[int]) -> list[Process]:
-    """Living processes of these sessions: whatever a process has started, however deep, is in its session.
-
-    Sessions 0 and 1 are the system's: a process that was not given a separate session is in one of them.
-    """
+    """Return the living processes of these sessions: all that a process has started is in its session."""
+    # Sessions 0 and 1 are the system's, and hold every process that was not given a separate session.
     wanted = {session for session in sessions if session > 1}
     found = (find_process(pid) for pid in psutil.pids() if session_of(pid) in wanted)
     return [process for process in found if process]
@@ -70,7 +63,6 @@ def session_of(pid: int) -> int | None:
 
 
 def age_seconds(process: Process) -> float:
-    """How long ago a process was started."""
     return max(0.0, time.time() - process.create_time())
 
 
@@ -90,7 +82,7 @@ def end(
     ask: Iterable[Process] | None = None,
     ask_with: signal.Signals = signal.SIGTERM,
 ) -> None:
-    """Ends what is found: first asks all of it, or those in `ask`, then kills what is left after the deadline."""
+    """Ask what is found, or only `ask`, to end; kill what is left after the deadline."""
     send(find() if ask is None else ask, ask_with)
     if not wait_until(lambda: not find(), deadline_seconds):
         send(find(), signal.SIGKILL)
@@ -103,7 +95,7 @@ def end_sessions(sessions: Iterable[int], deadline_seconds: float) -> None:
 
 
 def boot_id() -> str:
-    """Names this boot of the machine: process ids in a file mean nothing after the next boot."""
+    """Name this boot of the machine: after the next one, process ids in files mean nothing."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""The processes of drivers and spares, found by their command lines: a driver that just starts has no pid file yet."""
+"""Find the processes of drivers and spares by their command lines: a driver that starts has no pid file yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from switchyard.layout import Workspace
 @dataclass(frozen=True)
 class DriverProcess:
     session: int
-    """Its Python process and its JVM are in this session, and nothing else."""
+    """Holds its Python process and its JVM, and nothing else."""
     generation: int
     age: timedelta
 
@@ -38,15 +38,13 @@ class SpareProcess:
 
 
 def find_drivers(workspace: Workspace) -> list[tuple[Process, str]]:
-    """Every process of a driver or a spare: spark-submit's JVM, the Python process below it, the shell around it."""
-    marks = (str(workspace.secrets / "kafka-"), f"--spare {workspace.spares}/")
-    return [
-        (process, command) for process, command in processes.list_commands() if any(mark in command for mark in marks)
-    ]
+    """Find the processes of drivers and spares: spark-submit's JVM, the Python process below, the shell around."""
+    parts = (str(workspace.secrets / "kafka-"), f"--spare {workspace.spares}/")
+    return [found for found in processes.list_commands() if any(part in found[1] for part in parts)]
 
 
 def list_drivers(workspace: Workspace) -> list[DriverProcess]:
-    """The drivers that run here, one entry for each session."""
+    """List the drivers that run here, one entry for each session."""
     found = {}
     for process, command in find_drivers(workspace):
         session = processes.session_of(process.pid)
@@ -57,7 +55,7 @@ def list_drivers(workspace: Workspace) -> list[DriverProcess]:
 
 
 def _find_work(workspace: Workspace, process: Process, command: str) -> tuple[int, timedelta] | None:
-    """The generation of a driver, and for how long it works for it: one that was a spare, since its order."""
+    """Return the generation of a driver, and since when it works for it: a former spare since its order."""
     hand_off = find_hand_off(workspace, command)
     if hand_off is not None:
         order, seconds = hand_off.read_order(), hand_off.accepted_seconds
@@ -67,13 +65,13 @@ def _find_work(workspace: Workspace, process: Process, command: str) -> tuple[in
 
 
 def find_hand_off(workspace: Workspace, command: str) -> HandOff | None:
-    """The folder that a spare was started with, also after a generation has taken it."""
+    """Return the folder that a spare was started with, also after a generation has taken it."""
     named = re.search(rf"--spare {re.escape(str(workspace.spares))}/([\w-]+)", command)
     return HandOff(workspace.spares / named[1]) if named else None
 
 
 def list_spares(workspace: Workspace) -> list[SpareProcess]:
-    """The spares, one entry for each session."""
+    """List the spares, one entry for each session."""
     found = {}
     for process, command in find_drivers(workspace):
         session = processes.session_of(process.pid)
@@ -101,10 +99,8 @@ def end_spare(workspace: Workspace, spare: SpareProcess) -> bool:
 
 
 def choose_targets(found: list[int], known: set[int], session_of: Callable[[int], int | None]) -> set[int]:
-    """Which processes get SIGTERM: the Python process that wrote its pid; before it has, the leader of its session.
-
-    Not the JVM when there is a Python process: it would end in the middle of a batch.
-    """
+    """Choose which processes get SIGTERM: the Python process that wrote its pid, or else the leader of its session."""
+    # Not the JVM of a Python process: it would end in the middle of a batch.
     ready = {pid for pid in found if pid in known}
     covered = {session_of(pid) for pid in ready}
     return ready | {pid for pid in found if session_of(pid) == pid and pid not in covered}

@@ -1,4 +1,4 @@
-"""Takes a spare driver for a generation. A spare that does not answer at once is ended, and a driver is submitted."""
+"""Take a spare driver for a generation. End a spare that does not answer at once; then a driver is submitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 def take_spare(workspace: Workspace, order: Order, wanted: Mapping[str, str], say: Say) -> DetachedProcess | None:
-    """Give the order to a spare and return its process, or None when a driver has to be started."""
+    """Give the order to a spare and return its process; None if a driver has to be started."""
     for hand_off in list_hand_offs(workspace):
         offer = hand_off.read_offer()
         if offer is None:
@@ -42,12 +42,12 @@ def has_offer(workspace: Workspace) -> bool:
 
 
 def has_taken(workspace: Workspace, swap_id: str) -> bool:
-    """Whether a spare works, or has worked, for this swap."""
+    """Return whether a spare works, or has worked, for this swap."""
     return any(_is_for(hand_off, swap_id) for hand_off in list_hand_offs(workspace))
 
 
 def adopt_taken(workspace: Workspace, swap_id: str) -> DetachedProcess | None:
-    """The spare that works for this swap and that no task follows yet. It may have ended already."""
+    """Adopt the spare that works for this swap, if no task follows it yet. It may have ended already."""
     for hand_off in list_hand_offs(workspace):
         claim = hand_off.read_claim()
         if claim and claim.place == describe_place() and _is_for(hand_off, swap_id) and hand_off.adopt():
@@ -56,7 +56,7 @@ def adopt_taken(workspace: Workspace, swap_id: str) -> DetachedProcess | None:
 
 
 def list_unowned(workspace: Workspace) -> list[Order]:
-    """The orders of living drivers that no task follows."""
+    """List the orders of living drivers that no task follows."""
     orders = []
     for hand_off in list_hand_offs(workspace):
         claim, order = hand_off.read_claim(), hand_off.read_order()

@@ -1,4 +1,4 @@
-"""The spark-submit call of a job, as data. Pure: imports no Airflow and touches no disk."""
+"""Make the spark-submit call of a job, as data. Pure: imports no Airflow and touches no disk."""
 
 from __future__ import annotations
 
@@ -14,29 +14,17 @@ LOOPBACK = "127.0.0.1"
 
 
 def submit_arguments(generation: int, target: Target, start: str, kafka_properties: Path) -> list[str]:
-    """The arguments of the job `stream_generation`; everything else reaches it through the environment.
+    """Return the arguments of the job `stream_generation`; the rest reaches it through the environment.
 
-    The number would do, as the spec of the generation says the rest: topics and join are there for people, who read
-    them in `ps` and submit the job again with them. Of the Kafka settings only the path, for the same reason.
+    The number would be enough, as the spec of the generation says the rest. Topics and join are there for people that
+    read them in `ps`, and submit the job again with them; so the Kafka settings are only a path.
     """
-    return [
-        "--generation",
-        str(generation),
-        "--users-topic",
-        target.usersTopic,
-        "--accounts-topic",
-        target.accountsTopic,
-        "--join-type",
-        target.joinType,
-        "--start",
-        start,
-        "--kafka-properties",
-        str(kafka_properties),
-    ]
+    joined = {"--users-topic": target.usersTopic, "--accounts-topic": target.accountsTopic}
+    options = joined | {"--join-type": target.joinType, "--start": start, "--kafka-properties": str(kafka_properties)}
+    return ["--generation", str(generation), *(part for option in options.items() for part in option)]
 
 
 def backfill_arguments(generation: int, kafka_properties: Path) -> list[str]:
-    """The spec of the generation says what to build."""
     return ["--generation", str(generation), "--kafka-properties", str(kafka_properties)]
 
 
@@ -49,14 +37,11 @@ def spark_conf(
     is_elsewhere: bool = False,
     java_options: str = "",
 ) -> dict[str, str]:
-    """Settings that must be there before the JVM starts; the session builder of the job sets the rest.
-
-    For a driver here, the jars are on the class path, so that the class archive covers them. Those for an object store
-    are not: the JVM ignores an archive that was made with another class path. Executors get the jars from the driver.
-    A driver on another machine finds its own.
-    """
+    """Return the settings that must be there before the JVM starts; the session builder of the job sets the rest."""
     if is_elsewhere:
         return (executors or Executors()).conf(master) | elsewhere_conf([*jars, *store_jars])
+    # On the class path, so that the class archive covers the jars. Not those for an object store: the JVM ignores an
+    # archive that was made with another class path. Executors get the jars from the driver.
     conf = {CLASS_PATH: ":".join(map(str, jars))}
     if is_local(master):
         conf |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
@@ -69,24 +54,22 @@ def spark_conf(
 
 
 def is_local(master: str) -> bool:
-    """Driver and executors in one process."""
+    """Return whether driver and executors are one process."""
     return master.startswith("local")
 
 
 def bind_environment(master: str) -> dict[str, str]:
-    """On one machine everything listens on loopback; the address of Spark's UI can be set in no other way."""
+    # Spark's UI takes its address from this variable only.
     return {"SPARK_LOCAL_IP": LOOPBACK} if is_local(master) else {}
 
 
 def submit_environment(base: Mapping[str, str], python: Path, java_home: Path) -> dict[str, str]:
-    """Variables on top of the task's own: one Python on both sides, the Java that set-up found.
-
-    The folder of this Python comes first on PATH, because that is where pyspark puts spark-submit.
-    """
+    """Return the variables to set: one Python for driver and executors, and the Java that set-up found."""
     return {
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "JAVA_HOME": str(java_home),
+        # pyspark puts spark-submit beside its Python.
         "PATH": f"{python.parent}:{base.get('PATH', '')}",
         # Else glibc keeps a heap for each thread, and what RocksDB frees there stays with the process.
         "MALLOC_ARENA_MAX": "2",

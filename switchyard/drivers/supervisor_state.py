@@ -1,4 +1,4 @@
-"""What the supervisor tells the command line, in one small file that is replaced as a whole."""
+"""Read and write the state of the supervisor, for the command line: one small file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def supervisor_arguments(workspace: Workspace, demo: bool) -> list[str]:
 
 
 def is_supervisor(pid: int, workspace: Workspace) -> bool:
-    """Check the command line: the pid may belong to another process by now."""
+    # By the command line: the pid may belong to another process by now.
     command = processes.read_command(pid)
     return SUPERVISOR_MODULE in command and f"--home {workspace.home}" in command
 
 
 def find_supervisor(workspace: Workspace) -> State | None:
-    """The state of a supervisor that is alive."""
+    """Return the state of the supervisor, if it is alive."""
     state = read_state(workspace)
     return state if state is not None and is_supervisor(state.pid, workspace) else None

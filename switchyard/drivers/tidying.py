@@ -1,4 +1,4 @@
-"""Removes what processes have left on this machine: Kafka settings of drivers that are gone, old logs. No tables."""
+"""Remove what processes have left on this machine: Kafka settings of drivers that are gone, old logs. No tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tidy(workspace: Workspace, now: datetime, keep_logs: timedelta, dry_run: boo
 
 
 def orphaned_properties(workspace: Workspace) -> list[Path]:
-    """Kafka settings whose writer is gone and that no command line names: a driver may outlive its task."""
+    """Find Kafka settings whose writer is gone, and that no driver names, which may outlive its task."""
     commands = [command for _, command in processes.list_commands()]
     return [
         path
@@ -60,7 +60,7 @@ def orphaned_properties(workspace: Workspace) -> list[Path]:
 
 
 def dead_pid_files(workspace: Workspace) -> list[Path]:
-    """Read the files before the processes: a driver that starts in between is then found."""
+    # Read the files before the processes: then a driver that starts in between is found.
     kept = {}
     for path in sorted(workspace.run.glob("driver-*.pid")):
         with suppress(OSError, ValueError):
@@ -74,7 +74,7 @@ def old_job_folders(workspace: Workspace, before: datetime) -> list[Path]:
 
 
 def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
-    """Folders of spares whose driver is gone. A spare that was taken uses its folder for the life of the generation."""
+    """Find folders of spares whose driver is gone; a taken spare uses its folder as long as it runs."""
     commands = [command for _, command in running_drivers.find_drivers(workspace)]
     return [
         path
@@ -84,7 +84,7 @@ def left_spare_folders(workspace: Workspace, before: datetime) -> list[Path]:
 
 
 def old_task_logs(workspace: Workspace, before: datetime) -> Iterator[Path]:
-    """Logs of tasks that have ended: a running task writes to its log, so that the file is not old."""
+    # A running task writes to its log, so no old file is of one.
     for folder, _, names in os.walk(workspace.airflow / "logs"):
         for name in names:
             path = Path(folder) / name
@@ -93,7 +93,6 @@ def old_task_logs(workspace: Workspace, before: datetime) -> Iterator[Path]:
 
 
 def old_process_logs(workspace: Workspace, before: datetime) -> list[Path]:
-    """Logs of processes that do not run any more."""
     state = read_state(workspace)
     running = {"supervisor", *(state.components if state else ())}
     logs = sorted([*workspace.process_logs.glob("*.log"), *workspace.process_logs.glob("*.log.1")])
@@ -101,13 +100,11 @@ def old_process_logs(workspace: Workspace, before: datetime) -> list[Path]:
 
 
 def shorten_log(path: Path) -> int:
-    """Move what a running process has written into `<name>.1`; return the size of the `.1` that it replaces.
-
-    All logs are opened for appending, so the process goes on at the beginning of the emptied file.
-    """
+    """Move what a running process has written into `<name>.1`; return the size of the `.1` that it replaces."""
     older = path.with_name(f"{path.name}.1")
     freed = older.stat().st_size if older.exists() else 0
     shutil.copyfile(path, older)
+    # All logs are opened for appending, so the process goes on at the beginning of the file.
     os.truncate(path, 0)
     return freed
 

@@ -1,4 +1,4 @@
-"""The parts of an audit that need no Spark: are all records stored, is every control message settled?"""
+"""Do the parts of an audit that need no Spark: are all records stored, is every control message settled?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from switchyard.health.gaps import Stored, find_gaps, find_unsettled, take_first
+from switchyard.health.gaps import StoredOffsets, find_gaps, find_unsettled, take_first
 from switchyard.kafka.control_topic import control_topic
 from switchyard.kafka.probe import probe_gaps
 from switchyard.layout import BIG_TABLES
@@ -40,7 +40,7 @@ class AccountingResult:
 
 
 def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> AccountingResult:
-    """Every offset that the active generation has read over is stored, or the broker says that it held no record."""
+    """Check that each offset that the active generation has read is stored, or had no record, as the broker says."""
     layout = settings.layout
     generation = HistoryStore(layout).status_row().generation
     spec = None if generation is None else load_spec(layout, generation)
@@ -54,7 +54,7 @@ def account_for_records(settings: Settings, kafka: Mapping[str, str]) -> Account
 
 
 def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> AccountingResult:
-    """Every message of the control topic up to the committed offsets is kept, and has an outcome or is under way."""
+    """Check that each control message up to the committed offsets is stored, and is settled or under way."""
     layout, topic = settings.layout, settings.control_topic
     # Open the messages before the history: in an older history, a message stored in between would look unsettled.
     table = store.open_table(layout, "control_raw")
@@ -72,7 +72,7 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Accoun
 
 @dataclass
 class Messages:
-    """What the audit wants to know about the stored control messages."""
+    """What the audit needs to know about the stored control messages."""
 
     count: int = 0
     unsettled: int = 0
@@ -96,8 +96,8 @@ def _look_through(table: DeltaTable, topic: str, ledger: Ledger) -> Messages:
     return kept
 
 
-def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: list[Gap]) -> Iterator[Stored]:
-    """Read where the stored records of some spans lie, from the files that may hold one of them."""
+def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: list[Gap]) -> Iterator[StoredOffsets]:
+    """Read the stored offsets from the files that may hold one of some spans."""
     for table in tables:
         live = {file.path: file.rows or None for file in list_files(table, generation) if _may_hold(file, spans)}
         for rows in scan_files(Folder.at(table.table_uri), live, SCHEMAS["control_raw"], _PLACE):
@@ -105,6 +105,7 @@ def _scan_places(tables: Sequence[DeltaTable], generation: int | None, spans: li
 
 
 def _may_hold(file: LiveFile, spans: list[Gap]) -> bool:
+    # A file without statistics may hold anything.
     is_known = file.offsets != (0, 0)
     return not is_known or any(
         file.partitions[0] <= span.partition <= file.partitions[1]
@@ -114,7 +115,7 @@ def _may_hold(file: LiveFile, spans: list[Gap]) -> bool:
     )
 
 
-def _split(rows: pa.Table) -> Iterator[Stored]:
+def _split(rows: pa.Table) -> Iterator[StoredOffsets]:
     partitions, offsets = (rows[name].to_numpy() for name in ("partition", "offset"))
     for topic in pc.unique(rows["topic"]).to_pylist():
         is_there = pc.equal(rows["topic"], topic).to_numpy()

@@ -1,4 +1,4 @@
-"""audits: what comparing the joined table with the batch join has found."""
+"""Read `audits`: what comparing the joined table with the batch join has found."""
 
 from __future__ import annotations
 

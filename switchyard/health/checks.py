@@ -1,4 +1,4 @@
-"""What is healthy: each check gives a verdict on what was read; `choose_repair` says how a silent stream is restarted.
+"""Judge what is healthy: each check gives a verdict on what was read; `choose_repair` chooses how to repair a stream.
 
 Pure: no I/O, and the time is handed in.
 """
@@ -19,7 +19,7 @@ from switchyard.swap.history import Ledger, StatusRow
 from switchyard.wording import describe_time
 
 WINDOW = timedelta(minutes=3)
-"""How far back lag and rejects are looked at."""
+"""Lag and rejects are judged over this time."""
 LEAST_REJECTS = 20
 GROWTH_OF_LAG = 1.5
 LEAST_LAG = 1_000
@@ -60,7 +60,7 @@ class Heartbeat:
     batch_seconds: float
     is_batch: bool
     moved_at: datetime | None = None
-    """When the driver's work last moved; None when an earlier version of Switchyard wrote the row."""
+    """When the driver's work last moved; None if an earlier version of Switchyard wrote the row."""
     executors: int | None = None
 
 
@@ -112,9 +112,10 @@ class HealthInputs:
 
     @property
     def without_progress(self) -> timedelta:
-        """How long the driver's work has not moved, or, if its rows do not say that, how long it committed no batch."""
+        """How long the driver's work has not moved, or how long it has committed no batch while records waited."""
         if self.heartbeats and (moved_at := self.heartbeats[-1].moved_at) is not None:
             return self.heartbeats[-1].at - moved_at
+        # Rows of an earlier version of Switchyard do not say when the work moved.
         waiting = []
         for heartbeat in reversed(self.heartbeats):
             if heartbeat.is_batch or not heartbeat.lag:
@@ -141,18 +142,17 @@ def check_heartbeat(inputs: HealthInputs, limits: Limits) -> Verdict:
 
 
 def _judge_absence(inputs: HealthInputs, limits: Limits) -> Verdict:
-    """The very first generation takes a while to start; that is no incident."""
     request = inputs.ledger.pending
     if request is None:
         level = Level.REPAIRING if inputs.ledger.entries else Level.WARNING
         return Verdict("heartbeat", level, "no generation is active; the control DAG asks for one")
     text = f"no generation is active yet; generation {request.generation} was asked for at {request.at:%H:%M:%S}"
+    # The first generation takes a while to start, which is no incident.
     is_late = inputs.now - request.at > limits.lost
     return Verdict("heartbeat", Level.PERSON if is_late else Level.WARNING, text)
 
 
 def check_progress(inputs: HealthInputs, limits: Limits) -> Verdict:
-    """A driver that lives and does nothing is not healthy."""
     if not inputs.heartbeats:
         return Verdict("progress", Level.OK, "there is no report to judge by")
     if inputs.is_snapshot:
@@ -166,14 +166,14 @@ def check_progress(inputs: HealthInputs, limits: Limits) -> Verdict:
 
 
 def explain_standstill(
-    lag: int | None, executors: int | None, time: timedelta, patience: timedelta, is_awaited: bool = False
+    lag: int | None, executors: int | None, time: timedelta, allowed: timedelta, is_awaited: bool = False
 ) -> str | None:
-    """Why rows do not move; None while they move, and also if no records wait or that is not known.
+    """Say why rows do not move; None while they move, and if no records wait.
 
-    `time` is how long nothing has moved; `executors` is None where a driver needs none. A driver
-    that a swap waits for has work until it is ready, also where no records wait or the lag is not known.
+    `time` is how long nothing has moved; `executors` is None with a local master. With `is_awaited` a swap waits for
+    the driver, which has work until it is ready, also if no records wait or the lag is not known.
     """
-    if time <= patience:
+    if time <= allowed:
         return None
     if executors == 0:
         return f"the driver has had no executors for {describe_time(time)}: see that Spark's master and workers run"
@@ -189,18 +189,18 @@ def _describe_waiting(lag: int | None) -> str:
     return f"{lag} records wait" if lag else "the swap is not ready"
 
 
-def _explain(inputs: HealthInputs, patience: timedelta) -> str | None:
+def _explain(inputs: HealthInputs, allowed: timedelta) -> str | None:
     last = inputs.heartbeats[-1]
-    return explain_standstill(last.lag, last.executors, inputs.without_progress, patience)
+    return explain_standstill(last.lag, last.executors, inputs.without_progress, allowed)
 
 
 def is_stuck(inputs: HealthInputs, limits: Limits) -> bool:
-    """Whether a live driver has done nothing for so long that it is to be ended."""
+    """Return whether a live driver has done nothing for so long that it is to be ended."""
     return bool(inputs.heartbeats) and _explain(inputs, stuck_after(inputs, limits)) is not None
 
 
 def stuck_after(inputs: HealthInputs, limits: Limits) -> timedelta:
-    """A generation that reads a long history has long batches, so its patience grows with the longest one."""
+    # A generation that reads a long history has long batches.
     longest = max((heartbeat.batch_seconds for heartbeat in inputs.batches), default=0.0)
     return max(limits.stuck, timedelta(seconds=SLOW_BATCHES * longest))
 
@@ -227,6 +227,7 @@ def check_rejects(inputs: HealthInputs, limits: Limits) -> Verdict:
     read = sum(heartbeat.input_rows for heartbeat in inputs.heartbeats)
     rejected = sum(heartbeat.rejected_rows for heartbeat in inputs.heartbeats)
     text = f"{rejected} of {read} records of the last {describe_time(WINDOW)} were rejected"
+    # A few rejects are everyday life, and of few records they are soon half.
     if rejected < LEAST_REJECTS:
         return Verdict("rejects", Level.OK, text)
     if rejected >= limits.reject_share * read:
@@ -303,7 +304,7 @@ CHECKS: dict[str, Callable[[HealthInputs, Limits], Verdict]] = {
 
 
 def find_orphans(inputs: HealthInputs, limits: Limits) -> list[DriverProcess]:
-    """Drivers of generations that ended long enough ago for the drivers to have noticed."""
+    """Find drivers of generations that ended so long ago that the drivers should have noticed."""
     return [
         driver
         for driver in inputs.drivers
@@ -312,16 +313,16 @@ def find_orphans(inputs: HealthInputs, limits: Limits) -> list[DriverProcess]:
 
 
 def find_useless_spares(inputs: HealthInputs, limits: Limits) -> list[SpareProcess]:
-    """Spares that hang, in their rehearsal or while they wait; all spares if the settings want none."""
+    """Find spares that hang, in their rehearsal or while they wait; all spares if the settings want none."""
     return [spare for spare in inputs.spares if not limits.has_spare or _hangs(spare, limits)]
 
 
 def _hangs(spare: SpareProcess, limits: Limits) -> bool:
-    """A spare shows life at each batch of its rehearsal, which may take minutes on a busy machine."""
     if spare.is_ready:
         return spare.silence > limits.hung
-    patience = limits.starting + limits.hung
-    return spare.silence > patience or spare.age > patience + timedelta(seconds=MOST_REHEARSAL_SECONDS)
+    # A rehearsal may take minutes on a busy machine, but each of its batches shows life.
+    allowed = limits.starting + limits.hung
+    return spare.silence > allowed or spare.age > allowed + timedelta(seconds=MOST_REHEARSAL_SECONDS)
 
 
 def describe_spares(inputs: HealthInputs) -> str:
@@ -338,7 +339,7 @@ def _has_been_over(inputs: HealthInputs, generation: int, time: timedelta) -> bo
 
 
 class Repair(StrEnum):
-    """How a silent or stuck stream is restarted."""
+    """How to repair a silent or stuck stream."""
 
     NONE = "none"
     WAIT = "wait"
@@ -355,13 +356,14 @@ def is_silent(inputs: HealthInputs, limits: Limits) -> bool:
 
 
 def choose_repair(inputs: HealthInputs, limits: Limits, task_state: str | None) -> Repair:
-    """For the active generation; `task_state` is that of the task that runs its driver, None if there is no task."""
+    """Choose for the active generation; `task_state` is that of the task of its driver, None without a task."""
     if inputs.is_snapshot:
         return Repair.NONE
     stands_still = is_stuck(inputs, limits)
     if not is_silent(inputs, limits) and not stands_still:
         return Repair.NONE
     own = [driver for driver in inputs.drivers if driver.generation == inputs.status_row.generation]
+    # A young driver is silent because it still starts.
     if any(driver.age <= limits.starting for driver in own) and not stands_still:
         return Repair.WAIT
     if own:

@@ -1,4 +1,4 @@
-"""Finds offsets that were read without a record being stored, and control messages without an outcome. No I/O."""
+"""Find offsets that were read but not stored, and control messages without an outcome. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchyard.swap.control_message import read_id
 from switchyard.swap.history import Ledger
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Stored = tuple[str, int, Numbers]
+StoredOffsets = tuple[str, int, Numbers]
 """Topic, partition, and some of the offsets that are stored, in any order."""
 
 MOST_OFFSETS = 2**30
@@ -22,11 +22,11 @@ _BITS_AT_ONCE = 2**23
 
 
 def find_gaps(
-    starts: Offsets, ends: Offsets, read: Callable[[list[Gap]], Iterable[Stored]], most: int = MOST_OFFSETS
+    starts: Offsets, ends: Offsets, read: Callable[[list[Gap]], Iterable[StoredOffsets]], most: int = MOST_OFFSETS
 ) -> Iterator[Gap]:
-    """The offsets between two positions that are not stored; a partition that is new begins at 0.
+    """Find the offsets between two positions that are not stored; a new partition begins at 0.
 
-    `read` is asked for what is stored in some spans, as often as there are more of them than fit.
+    `read` returns what is stored in some spans; it is called for so many offsets (`most`) at a time.
     """
     spans = [
         Gap(topic, partition, starts.get(topic, {}).get(partition, 0), end)
@@ -38,7 +38,7 @@ def find_gaps(
 
 
 def cut_spans(spans: Iterable[Gap], most: int) -> Iterator[list[Gap]]:
-    """The same offsets in order, in groups of so many."""
+    """Group the same offsets, in order, by so many."""
     window, left = [], most
     for span in spans:
         first = span.first
@@ -53,7 +53,7 @@ def cut_spans(spans: Iterable[Gap], most: int) -> Iterator[list[Gap]]:
         yield window
 
 
-def _holes(window: Sequence[Gap], stored: Iterable[Stored]) -> Iterator[Gap]:
+def _holes(window: Sequence[Gap], stored: Iterable[StoredOffsets]) -> Iterator[Gap]:
     spans = {(span.topic, span.partition): span for span in window}
     bits = {place: np.zeros(-(-span.size // 8), np.uint8) for place, span in spans.items()}
     for topic, partition, offsets in stored:
@@ -94,7 +94,7 @@ def take_first(gaps: Iterable[Gap], most_offsets: int) -> tuple[list[Gap], int]:
 
 
 def find_unsettled(messages: Sequence[Mapping[str, Any]], ledger: Ledger) -> list[str]:
-    """The places of control messages (rows of `control_raw`) that have neither an outcome nor a swap under way."""
+    """Return the places of control messages (rows of `control_raw`) that are not in the history."""
     return [
         f"{row['topic']}-{row['partition']}-{row['offset']}"
         for row in messages
@@ -103,7 +103,7 @@ def find_unsettled(messages: Sequence[Mapping[str, Any]], ledger: Ledger) -> lis
 
 
 def _swap_ids(row: Mapping[str, Any]) -> Iterator[str]:
-    """The ids that a message may have in the history: the one it gives, its place, or its place and time."""
+    """Return the ids that a message may have in the history: the one it gives, its place, or its place and time."""
     place, ts = f"{row['topic']}-{row['partition']}-{row['offset']}", row["ts"]
     yield place
     if isinstance(ts, datetime):

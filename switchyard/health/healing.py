@@ -1,4 +1,4 @@
-"""Repairs what the health checks found: settles what is due, ends orphans, restarts a silent stream."""
+"""Repair what the health checks found: settle what is due, end orphans, restart a silent stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Healing:
     done: list[str]
     """What was done, in plain words."""
     run: Run | None = None
-    """The run that is to be started."""
+    """The Airflow run to start."""
     advice: str | None = None
     """What a person has to do."""
 
@@ -36,7 +36,7 @@ class Healing:
 
 
 def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> Healing:
-    """`find_task_state` gives the state of the task that keeps a driver alive, by its run id."""
+    """Repair what can be repaired. `find_task_state` returns, by run id, the state of the task of a driver."""
     reconcile(settings, open_history(settings.layout))
     inputs = add_drivers(add_heartbeats(read_inputs(settings), settings, {}), settings, {})
     done = [*_end_orphans(settings, inputs), *_end_useless_spares(settings, inputs)]
@@ -61,7 +61,8 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
 
 
 def _reports_after_all(settings: Settings, inputs: HealthInputs) -> bool:
-    """Wait for a report. After the wall clock was put forward, a live driver seems silent until its next one."""
+    """Wait for the next report, and return whether it came."""
+    # After the wall clock was put forward, a live driver seems silent until then.
     if not checks.is_silent(inputs, settings.limits):
         return False
     wait = Deadline(2 * settings.heartbeat_seconds)
@@ -103,6 +104,6 @@ def _end_hung(settings: Settings, inputs: HealthInputs, generation: int) -> str:
 
 
 def _next_run(inputs: HealthInputs, life: Run) -> Run:
-    """Name the run after the attempt that is missing, so that asking twice starts one."""
+    # Named after the attempt that is missing, so that asking twice starts one run.
     attempt = inputs.heartbeats[-1].attempt + 1 if inputs.heartbeats else 1
     return replace(life, run_id=f"{life.run_id}-attempt-{attempt}", note=f"{life.note}; started again by health")

@@ -1,4 +1,4 @@
-"""incidents: what the health checks found broken, and when it was over."""
+"""Read and write `incidents`: what the health checks found broken, and when it was over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From verdicts to incidents: one alert when something breaks, one when it is over. Pure."""
+"""Turn verdicts into incidents: one alert when something breaks, one when it is over. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from switchyard.wording import describe_time
 class Stage(StrEnum):
     RAISED = "RAISED"
     WORSE = "WORSE"
-    """Switchyard was repairing it, and now a person is needed."""
+    """The repair did not help: a person is needed."""
     OVER = "OVER"
 
 
 @dataclass(frozen=True)
 class Incident:
-    """One row of `incidents`."""
+    """One row of the table."""
 
     at: datetime
     check: str
@@ -41,7 +41,7 @@ class Incident:
 
 
 def open_incidents(history: Iterable[Incident]) -> dict[str, Incident]:
-    """The last row of each check whose incident is not over."""
+    """Return the last row of each check whose incident is not over."""
     last = {incident.check: incident for incident in sorted(history, key=lambda incident: incident.at)}
     return {check: incident for check, incident in last.items() if incident.stage is not Stage.OVER}
 

@@ -1,4 +1,4 @@
-"""Reads what the health checks judge by: tables, broker, disks, processes of this machine."""
+"""Read what the health checks judge: tables, broker, disks, processes of this machine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,8 @@ _Reader = Callable[[HealthInputs, Settings, Mapping[str, str]], HealthInputs]
 log = logging.getLogger("switchyard.health")
 
 
-def run_check(settings: Settings, kafka: Mapping[str, str], check: str) -> Verdict:
-    """One check; reads no more than it needs."""
-    return run_checks(settings, kafka, [check])[0]
-
-
 def run_checks(settings: Settings, kafka: Mapping[str, str], checks: Iterable[str] = CHECKS) -> list[Verdict]:
-    """What several checks judge by is read once. One that cannot be made is a verdict too: a person has to look."""
+    """Run some checks, and read what several of them need once."""
     known, verdicts = read_inputs(settings), []
     read: dict[_Reader | None, HealthInputs] = {None: known}
     for check in checks:
@@ -44,6 +39,7 @@ def run_checks(settings: Settings, kafka: Mapping[str, str], checks: Iterable[st
                 read[reader] = reader(known, settings, kafka)
             verdicts.append(CHECKS[check](read[reader], settings.limits))
         except (SwitchyardError, DeltaError, OSError) as error:
+            # A verdict, too: a person has to look.
             log.exception("The check %s could not be made.", check)
             verdicts.append(Verdict(check, Level.PERSON, f"the check could not be made: {describe_error(error)}"))
     return verdicts

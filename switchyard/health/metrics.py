@@ -28,7 +28,7 @@ class GenerationState(StrEnum):
     ACTIVE = "active"
     LINGERING = "lingering"
     RETIRED = "retired"
-    """A rollback or resume can bring it back: a retired stream, or a finished snapshot that nobody reads."""
+    """A retired stream, or a finished snapshot that is not active: a rollback or resume can bring it back."""
     FAILED = "failed"
     """It ended before it was active."""
     REMOVED = "removed"
@@ -43,8 +43,6 @@ class TableSize:
 
 @dataclass(frozen=True)
 class ActiveGeneration:
-    """What is known about the active generation."""
-
     generation: int
     epoch: int
     target: Target
@@ -85,7 +83,7 @@ class ExportedMetric:
 
     @property
     def kind(self) -> str:
-        """A counter never goes down while its labels stay the same."""
+        # A counter never goes down while its labels stay the same.
         return "counter" if self.name.endswith("_total") else "gauge"
 
 

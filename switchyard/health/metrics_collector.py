@@ -1,4 +1,4 @@
-"""Reads the values of the metrics from the tables that the page follows anyway: no broker, no Spark, no whole table."""
+"""Collect the metrics from the tables that the page follows anyway: no broker, no Spark, no whole table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MetricsCollector(Collector):
         )
 
     def _start_of(self, generation: int) -> Offsets:
-        """Where it began to read: fixed for its life, so read once."""
+        # Fixed for the life of a generation, so read once.
         if generation not in self._starts:
             spec = load_spec(self._model.settings.layout, generation)
             self._starts = {generation: spec.startOffsets} if spec else {}

@@ -1,4 +1,4 @@
-"""What the API reads, shared by its requests. Opens tables at the first read, as delta-rs does not survive a fork."""
+"""Hold what the API reads, for all its requests. Open tables at the first read: delta-rs does not survive a fork."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class ReadModel:
         self._ledger: tuple[int, Ledger] = (-1, Ledger())
 
     def status(self) -> dict[str, Any]:
-        """As `switchyard status` shows it."""
         return self.describe(self.live.moment())
 
     def describe(self, moment: Moment) -> dict[str, Any]:
@@ -54,13 +53,13 @@ class ReadModel:
             return self._ledger[1]
 
     def _rate(self, newest: Progress) -> float:
-        """Records a second over the last moments, as `recent_rate` has it, from the rows in memory."""
+        """Return what `recent_rate` does, from the rows in memory."""
         since = newest.at - RATE_WINDOW
         mine = [row["inputRows"] for row in self.recent_progress(newest.generation) if row["at"] >= since]
         return round(float(sum(mine)) / RATE_WINDOW.total_seconds(), 1)
 
     def recent_progress(self, generation: int) -> list[Row]:
-        """The last progress rows of a generation, oldest first."""
+        """Return the last progress rows of a generation, oldest first."""
         recent = self.rows("progress").rows
         rows = recent.slice(max(0, recent.num_rows - RECENT_ROWS)).select(_PROGRESS).to_pylist()
         return [row for row in rows if row["generation"] == generation]

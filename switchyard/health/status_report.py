@@ -1,4 +1,4 @@
-"""What `status` shows: the status row, and whether the active generation is alive and keeps up."""
+"""Compose what `status` shows: the status row, and whether the active generation is alive and keeps up."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ from switchyard.tables.status import Status, read_status
 
 
 def describe_status(settings: Settings) -> dict[str, Any]:
-    """The status row with lag, rate, heartbeat age, lingering generations, and a verdict with its reason."""
     layout = settings.layout
     status = read_status(layout)
     if status is None:
         return compose_status(settings, None, None, 0.0, Ledger())
-    rate = recent_rate(layout, status.generation)
-    return compose_status(
-        settings, status, newest_progress(layout, status.generation), rate, HistoryStore(layout).ledger()
-    )
+    progress, rate = newest_progress(layout, status.generation), recent_rate(layout, status.generation)
+    return compose_status(settings, status, progress, rate, HistoryStore(layout).ledger())
 
 
 def compose_status(
@@ -59,7 +56,7 @@ def compose_status(
 
 
 def word_status(status: dict[str, Any]) -> dict[str, Any]:
-    """The same for people: both topics on one line, and a sentence instead of a list or an object."""
+    """Word the status for people: both topics on one line, and a sentence instead of a list or an object."""
     if "generation" not in status:
         return status
     first = {"generation": status["generation"], "topics": [status["usersTopic"], status["accountsTopic"]]}
@@ -94,7 +91,6 @@ def _word_snapshot(snapshot: dict[str, Any]) -> str:
 
 
 def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:
-    """The range of history that is shown instead of a stream."""
     spec = load_spec(settings.layout, generation)
     if spec is None:
         return {"from": None, "to": None, "endOffsets": None}
@@ -102,7 +98,7 @@ def describe_snapshot(settings: Settings, generation: int) -> dict[str, Any]:
 
 
 def describe_retirement(settings: Settings, ledger: Ledger) -> list[dict[str, Any]]:
-    """When each lingering generation retires; None for one that is kept until a person retires it."""
+    """Return when each lingering generation retires; None for one that is kept until a person retires it."""
     found = []
     for entry in ledger.lingering:
         end = None if entry.generation is None else linger_end(ledger, entry.generation, settings.rules)
@@ -111,7 +107,6 @@ def describe_retirement(settings: Settings, ledger: Ledger) -> list[dict[str, An
 
 
 def describe_pending(ledger: Ledger) -> dict[str, Any] | None:
-    """The swap that is under way, if there is one."""
     request = ledger.pending
     if request is None:
         return None
@@ -119,16 +114,14 @@ def describe_pending(ledger: Ledger) -> dict[str, Any] | None:
     return {
         "swapId": request.swapId,
         "generation": request.generation,
-        "usersTopic": request.target.usersTopic,
-        "accountsTopic": request.target.accountsTopic,
-        "joinType": request.target.joinType,
+        **asdict(request.target),
         "event": str(seen[-1]),
         "deadline": request.deadline,
     }
 
 
 def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | None:
-    """Why the active generation is not healthy; None when it is."""
+    """Say why the reports of the active generation are not healthy; None if they are."""
     if age_seconds is None:
         return "the active generation has never reported progress"
     if age_seconds > stale_seconds:
@@ -137,7 +130,7 @@ def judge_heartbeat(age_seconds: float | None, stale_seconds: float) -> str | No
 
 
 def judge_progress(settings: Settings, progress: Progress | None) -> str | None:
-    """Why a driver is not healthy although it reports: its rows do not move. None when they do."""
+    """Say why a driver that reports is not healthy: its rows do not move. None if they do."""
     if progress is None or progress.movedAt is None:
         return None
     still = progress.at - progress.movedAt

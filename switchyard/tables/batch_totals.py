@@ -23,7 +23,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Chain:
-    """Committed micro-batches in order; one that was reported twice counts once, as last reported."""
+    """Sums over the batches of a generation; one that was reported twice counts once, as last reported."""
 
     batches: int = 0
     inputRows: int = 0
@@ -35,7 +35,7 @@ class Chain:
 
 
 def read_chain(layout: Layout, generation: int, up_to: int) -> Chain:
-    """Add up the batches of a generation, up to and with the batch `up_to`."""
+    """Add up the batches of a generation up to the batch `up_to`, included."""
     if not store.has_table(layout, "progress"):
         return Chain()
     table = store.open_table(layout, "progress")
@@ -47,7 +47,7 @@ def read_chain(layout: Layout, generation: int, up_to: int) -> Chain:
 
 
 class _Links:
-    """Six numbers for each batch; positions are only compared with each other, so their hashes are enough."""
+    """Six numbers for each batch: the columns, with a hash in place of each position."""
 
     def __init__(self, up_to: int) -> None:
         self._up_to = up_to
@@ -62,6 +62,7 @@ class _Links:
         for place, name in enumerate(COLUMNS[:4]):
             numbers[:, place] = rows[name].cast(pa.int64()).fill_null(0).to_numpy()
         starts, ends = ([text or "{}" for text in rows[name].to_pylist()] for name in COLUMNS[4:])
+        # Positions are only compared with each other, so their hashes are enough.
         for place, texts in ((4, starts), (5, ends)):
             numbers[:, place] = [hash(text) for text in texts]
         self._numbers.append(numbers)

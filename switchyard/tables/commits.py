@@ -21,7 +21,7 @@ from switchyard.tables import store
 from switchyard.tables.folders import Folder
 
 MOST_COMMITS = 1000
-"""Further behind than this, opening the table again is cheaper than following it."""
+"""A reader that is further behind opens the table again, which is then cheaper."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class DataFile:
     """Columns of time that every row has."""
 
     def first_arrival(self, stamps: Sequence[str]) -> datetime:
-        """Every row has one of these times that is not before this. One of them at least must be known."""
+        """Return a time that one of these columns reaches in every row. One of them at least must be known."""
         firsts = {stamp: self.stamps[stamp][0] for stamp in stamps if stamp in self.stamps}
         of_every_row = [first for stamp, first in firsts.items() if stamp in self.whole]
         return max(of_every_row) if of_every_row else min(firsts.values())
 
     def last_arrival(self, stamps: Sequence[str]) -> datetime | None:
-        """No row has one of these times after this; None when the log does not know."""
+        """Return a time that none of these columns exceeds in any row; None if the log does not know."""
         return max((self.stamps[stamp][1] for stamp in stamps if stamp in self.stamps), default=None)
 
 
@@ -51,7 +51,7 @@ class Commit:
     added: list[DataFile]
     removed: list[str]
     has_new_rows: bool
-    """False when a commit, such as one of compaction, only moved rows to other files."""
+    """False for a commit, such as one of compaction, that only moved rows to other files."""
 
     def only(self, generation: int) -> Commit:
         """Return what the commit added to one generation."""
@@ -116,14 +116,14 @@ def _file_of(add: Mapping[str, Any]) -> DataFile:
 
 
 def _moment(value: Any) -> datetime | None:
-    """Statistics of a column of time are text, and so are those of a column of text."""
+    # In the log, statistics of a column of time are text, and so are those of a column of text.
     if not isinstance(value, str) or "T" not in value:
         return None
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return _aware(moment)
 
 
 def list_data_files(table: DeltaTable) -> dict[str, DataFile]:
@@ -168,7 +168,7 @@ def files_since(files: Iterable[DataFile], stamps: Sequence[str], oldest: dateti
 
 
 class FollowedTable:
-    """The live files of one table at a version, kept up to date commit by commit."""
+    """The live files of one table at a version, brought up to date commit by commit."""
 
     def __init__(self, layout: Layout, name: str) -> None:
         self.name = name
@@ -178,10 +178,7 @@ class FollowedTable:
         self.files: dict[str, DataFile] = {}
 
     def advance(self, version: int | None = None) -> list[Commit] | None:
-        """Moves to a version (default: the newest) and returns the commits on the way.
-
-        None when the table had to be opened again, so that the commits between are not known.
-        """
+        """Move to a version (default: the newest); return the commits on the way, None if it opened the table again."""
         if self.version < 0 or (version is not None and not 0 <= version - self.version <= MOST_COMMITS):
             self._open(version)
             return None
@@ -191,21 +188,18 @@ class FollowedTable:
             if commit is None:
                 if version is None and has_commit(self.folder, self.version):
                     return commits
+                # Maintenance has deleted the entry: the reader was behind for long.
                 self._open(version)
                 return None
-            self._apply(commit)
+            for path in commit.removed:
+                self.files.pop(path, None)
+            self.files |= {file.path: file for file in commit.added}
+            self.version = commit.version
             commits.append(commit)
         return commits
 
     def _open(self, version: int | None) -> None:
-        """Also when the log was cleaned up behind a reader that slept for long."""
         if not store.has_table(self._layout, self.name):
             return
         table = store.open_table(self._layout, self.name, version)
         self.version, self.files = int(table.version()), list_data_files(table)
-
-    def _apply(self, commit: Commit) -> None:
-        for path in commit.removed:
-            self.files.pop(path, None)
-        self.files |= {file.path: file for file in commit.added}
-        self.version = commit.version

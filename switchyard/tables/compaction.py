@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
@@ -22,10 +21,8 @@ MOST_OVERLAPS = 4
 
 
 def choose_files(live: Sequence[LiveFile], target_bytes: int, written_before: int) -> list[LiveFile]:
-    """Return the files worth merging, in the order of their spans: small files, and full files that overlap others.
-
-    Files written just now are left alone: the stream is most likely to replace them itself.
-    """
+    """Return the files worth merging, in the order of their spans: small files, and full files that overlap others."""
+    # The stream is most likely to replace the newest files itself.
     old_enough = [file for file in live if file.written <= written_before]
     small = [file for file in old_enough if file.size < target_bytes / 2]
     full = [file for file in old_enough if file.size >= target_bytes / 2 and not file.is_across_partitions]
@@ -47,7 +44,7 @@ def count_overlaps(live: Sequence[LiveFile]) -> list[int]:
 
 
 def cut_into_groups(chosen: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFile]]:
-    """Group neighbouring files. The groups are small, so that it costs little to lose a race for one."""
+    """Group neighbouring files; a small group costs little when its commit loses a race."""
     groups: list[list[LiveFile]] = []
     size = 0
     for file in chosen:
@@ -67,13 +64,11 @@ def replace_files(
     added: Sequence[AddAction],
     data_change: bool = False,
 ) -> bool:
-    """Replace files by others in one commit. Returns False, and commits nothing, if one of them is gone."""
+    """Replace files by others in one commit; commit nothing and return False if one of them is gone."""
     removed = [files.remove_file(generation, file.path, file.size, data_change) for file in gone]
 
     def replace_if_live(table: DeltaTable) -> store.Change | None:
-        live = set(pa.table(table.get_add_actions())["path"].to_pylist())
-        if not all(file.path in live for file in gone):
-            return None
-        return store.Change(added=added, removed=removed)
+        is_live = {file.path for file in gone} <= set(store.list_paths(table))
+        return store.Change(added=added, removed=removed) if is_live else None
 
     return store.transact(layout, name, replace_if_live) is not None

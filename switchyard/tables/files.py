@@ -1,4 +1,4 @@
-"""Parquet files of the big tables: written, described for the Delta log, found again by their statistics."""
+"""Write the Parquet files of the tables, describe them for the Delta log, find them by their statistics."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ HARDLY_REPEATED = {
     *(field.name for side in SIDES for field in side.fields if not field.is_repeated),
     *(column for side in SIDES for column in (side.ts, side.offset)),
 }
-"""Written without a dictionary: to look for repeated values would take a third of the time, and find few."""
+"""Written without a dictionary: building one would take a third of the time and find few repeated values."""
 LONG_VALUE = 256
-"""Columns with longer values have no dictionary: a reader could not tell what they take in memory."""
+"""Columns with longer values have no dictionary: their size on disk would not tell what they take in memory."""
 PAGE_BYTES = 2**20
 
 
@@ -38,12 +38,14 @@ def generation_folder(generation: int) -> str:
 
 
 def partition_values(generation: int | None) -> dict[str, str | None]:
-    """None stands for a table that is not partitioned."""
     return {} if generation is None else {"generation": str(generation)}
 
 
 def write_file(folder: Folder, generation: int | None, rows: pa.Table, data_change: bool = True) -> AddAction:
-    """Writes rows (without the generation column) as one new file that no commit names yet."""
+    """Write rows (without the generation column) as one new file; no commit names it yet.
+
+    `generation` is None for a table that is not partitioned.
+    """
     name = f"part-{uuid.uuid4()}.parquet"
     relative = name if generation is None else f"{generation_folder(generation)}/{name}"
     if generation is not None:
@@ -70,19 +72,13 @@ def _is_repeated(rows: pa.Table, name: str) -> bool:
 
 
 def _compression(folder: Folder, rows: pa.Table) -> str:
-    """Choose the compression of a file: none for unmatched rows on a disk.
-
-    These are read and written again soon, when some of them find a pair. In a bucket, transfer would cost more.
-    """
+    # Unmatched rows are read and written again soon, when some find a pair. In a bucket, transfer would cost more.
     is_unmatched = RIGHT.offset in rows.column_names and rows[RIGHT.offset].null_count == rows.num_rows
     return "none" if is_unmatched and folder.is_local else "snappy"
 
 
 def describe_file(folder: Folder, generation: int | None, relative: str, data_change: bool = True) -> AddAction:
-    """The Delta log entry of a written file, with statistics from its footer.
-
-    Without `data_change` its rows were there before, in other files.
-    """
+    """Make the Delta log entry of a written file, with statistics from its footer."""
     size = folder.filesystem.get_file_info(folder.full(relative)).size
     with folder.filesystem.open_input_file(folder.full(relative)) as source:
         footer = pq.ParquetFile(source)
@@ -104,7 +100,7 @@ def _add_action(
 
 
 def footer_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """Row count, and smallest, largest and null count of the columns of numbers and times."""
+    """Return the row count, and least, greatest and null count of the columns of numbers and times."""
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -118,6 +114,7 @@ def footer_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str,
         valued = [group for group in groups if group.has_min_max]
         if valued:
             low, high = min(group.min for group in valued), max(group.max for group in valued)
+            # NaN and infinity cannot be written as JSON.
             if not isinstance(low, float) or (math.isfinite(low) and math.isfinite(high)):
                 lows[column.name], highs[column.name] = _json_value(low), _json_value(high)
     return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
@@ -149,7 +146,7 @@ COMPACTED = "compact-"
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A live file, and the span of the places by which the stream finds its rows."""
+    """A live file with the span of its positions, by which the stream finds its rows."""
 
     path: str
     size: int
@@ -162,12 +159,12 @@ class LiveFile:
 
     @property
     def is_across_partitions(self) -> bool:
-        """Whether compaction filled it from two partitions. Its span then reaches far, although its rows do not."""
+        """Whether compaction filled it from two partitions, so that its span reaches farther than its rows."""
         return f"/{COMPACTED}" in self.path and self.partitions[0] != self.partitions[1]
 
 
 def list_files(table: DeltaTable, generation: int | None, place: Sequence[str] = PLACE) -> list[LiveFile]:
-    """The files of a generation (None: of a table without any) with the span of a partition and an offset in each."""
+    """List the live files of a generation (None: of a table without any), with the span of the columns `place`."""
     live = pa.table(table.get_add_actions(flatten=True))
     if generation is not None:
         live = live.filter(pc.equal(live["partition.generation"], generation))

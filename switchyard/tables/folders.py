@@ -1,4 +1,4 @@
-"""Places below the root: a folder on a disk, or a path in a bucket. The one place that knows how a root is opened."""
+"""Open places below the root: a folder on a disk, or a path in a bucket. Nothing else knows how a root is opened."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ from switchyard.object_store import (
 
 
 def options_of(uri: str) -> dict[str, str] | None:
-    """What delta-rs must be told to open a table; nothing for a folder."""
+    """Return what delta-rs must be told to open a table; None for a folder."""
     return delta_options(find_store()) if is_on_object_store(uri) else None
 
 
 @lru_cache(maxsize=4)
 def _open_bucket(store: ObjectStore) -> pafs.FileSystem:
-    """One for all places: each has its own connections, and its login may have to be fetched.
-
-    A small file is one request when its opening may wait for its content.
-    """
+    # Cached: each has separate connections, and may have to fetch a login. Delayed open: a small file is one request.
     return pafs.S3FileSystem(**arrow_options(store), allow_delayed_open=True)
 
 
@@ -60,26 +57,21 @@ class Folder:
         return isinstance(self.filesystem, pafs.S3FileSystem)
 
     def as_filesystem(self) -> pafs.FileSystem:
-        """Return a file system that begins at this place, for delta-rs's datasets.
-
-        The file system that delta-rs makes calls back into Python from Arrow's threads, and the process may abort at
-        its exit.
-        """
+        """Return a file system that begins at this place, for delta-rs's datasets."""
+        # The one that delta-rs makes calls back into Python from Arrow's threads: the process may abort at its exit.
         return pafs.SubTreeFileSystem(self.path, self.filesystem)
 
     def full(self, relative: str) -> str:
         return f"{self.path}/{relative}"
 
     def spark_uri(self, relative: str) -> str:
-        """The name that Spark knows a file or folder by."""
+        """Return the URI by which Spark knows a file or folder."""
         if self.is_bucket:
             return to_hadoop(f"{SCHEME}{self.full(relative)}")
-        return (
-            f"file://{self.full(relative)}" if self.is_local else f"{self.filesystem.type_name}://{self.full(relative)}"
-        )
+        return f"{'file' if self.is_local else self.filesystem.type_name}://{self.full(relative)}"
 
     def make(self, relative: str = "") -> None:
-        """A bucket has no folders: what is written there needs none, and an empty one would be one more object."""
+        # A bucket has no folders; an empty one would be one more object.
         if not self.is_bucket:
             self.filesystem.create_dir(self.full(relative) if relative else self.path, recursive=True)
 
@@ -92,8 +84,9 @@ class Folder:
             return bytes(source.read())
 
     def write(self, relative: str, content: bytes) -> None:
-        """Write a file so that a reader sees all of it or nothing. In a bucket one request does that."""
+        """Write a file so that a reader sees all of it or nothing."""
         self.make()
+        # In a bucket one request is atomic; on a disk a rename is.
         draft = self.full(relative) if self.is_bucket else f"{self.full(relative)}.{uuid.uuid4().hex}"
         with self.filesystem.open_output_stream(draft) as sink:
             sink.write(content)
@@ -101,13 +94,13 @@ class Folder:
             self.filesystem.move(draft, self.full(relative))
 
     def list_parquet(self, relative: str) -> list[str]:
-        """Parquet files directly below a folder of the table; an absent folder has none."""
+        """List the Parquet files directly below a folder; an absent folder has none."""
         selector = pafs.FileSelector(self.full(relative), allow_not_found=True)
         infos = self.filesystem.get_file_info(selector)
         return sorted(f"{relative}/{info.base_name}" for info in infos if info.extension == "parquet")
 
     def list_all(self, relative: str = "") -> list[pafs.FileInfo]:
-        """Every file and folder below a folder of the table, with paths that begin at the table."""
+        """List every file and folder below this place, or below a folder of it."""
         base = self.full(relative) if relative else self.path
         return list(self.filesystem.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True)))
 
@@ -115,7 +108,7 @@ class Folder:
         return str(info.path).removeprefix(self.path).lstrip("/")
 
     def delete_folder(self, relative: str) -> None:
-        """Delete a folder. What another process writes into it meanwhile is deleted as well."""
+        """Delete a folder, with what another process writes into it meanwhile."""
         for is_last in (False, False, True):
             if self.filesystem.get_file_info(self.full(relative)).type != pafs.FileType.Directory:
                 return

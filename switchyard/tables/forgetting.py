@@ -36,7 +36,7 @@ ROW_BYTES = 64
 
 
 def skip_forgotten(rows: pa.Table, marks: Marks, spec: GenerationSpec) -> pa.Table:
-    """Drop the forgotten pairs of a batch, and make rejects without a value of its forgotten records."""
+    """Drop the forgotten pairs of a batch; replace its forgotten records by rejects without a value."""
     if not marks.marks:
         return rows
     gone = np.zeros(rows.num_rows, dtype=bool)
@@ -66,11 +66,7 @@ Pieces = Callable[[], Iterable[pa.Table]]
 
 
 def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> dict[str, int]:
-    """Remove what the marks say from the tables of a generation; return how many rows each table lost.
-
-    The order matters if another attempt takes over in between: the new rows of `rejects` and `joined` follow from what
-    `users` and `accounts` still hold.
-    """
+    """Remove what the marks say from the tables of a generation; return how many rows each table lost."""
     number = marks.newest
     todo = marks.after(min(writer.last_mark() for writer in writers.values()))
     persons = find_persons(writers, spec, todo)
@@ -95,6 +91,8 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
         revision, lost[side.plural] = _without(writers[side.plural], table, find, OWNED)
         return revision
 
+    # Another attempt may take over between two commits, and computes the new rows of `rejects` and `joined` from what
+    # `users` and `accounts` still hold: so these come last.
     writers["rejects"].commit_mark(number, blank_rejects)
     writers["joined"].commit_mark(number, join_again)
     for side in SIDES:
@@ -103,7 +101,7 @@ def carry_out(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: M
 
 
 def find_persons(writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks) -> set[str]:
-    """Return the persons who lose a record by some marks."""
+    """Return the user ids that lose a record by some marks."""
     persons: set[str] = set()
     for side in SIDES:
         for rows in _scan_all(writers[side.plural], OWNED):
@@ -118,7 +116,7 @@ def _scan_all(writer: TableWriter, columns: Sequence[str] | None = None) -> Iter
 
 
 def _scan_kept(writer: TableWriter, topic: str, marks: Marks, persons: set[str]) -> Iterator[pa.Table]:
-    """Scan the records of these persons that came after the marks: few in a stream, any number in a backfill."""
+    """Scan the records of these persons that stay, because they came after the marks."""
     for rows in _scan_all(writer) if persons else ():
         theirs = rows.filter(pa.array(_is_of(rows, persons)))
         yield theirs.filter(pa.array(~marks.is_forgotten(topic, theirs, *OWNED)))
@@ -129,7 +127,8 @@ def _is_of(rows: pa.Table, persons: set[str]) -> Mask:
 
 
 def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mask:
-    """Row by row, whether the event is forgotten. Only the ids of these persons are hashed: it is slow."""
+    """Return, row by row, whether the event is forgotten."""
+    # Hash only the ids of these persons: hashing is slow.
     gone = _is_of(rows, persons)
     gone[gone] = marks.is_forgotten(topic, rows.filter(pa.array(gone)), *OWNED)
     return gone
@@ -138,16 +137,15 @@ def _is_gone(rows: pa.Table, topic: str, marks: Marks, persons: set[str]) -> Mas
 def _blanks(
     writers: Mapping[str, TableWriter], spec: GenerationSpec, marks: Marks, persons: set[str]
 ) -> Iterator[pa.Table]:
-    """Scan the records that are removed, as rows of `rejects`."""
+    """Return the records that are removed, as rows of `rejects`."""
     for side in SIDES if persons else ():
         for rows in _scan_all(writers[side.plural], [KEY, *WHERE]):
             yield _positions(rows.filter(pa.array(_is_gone(rows, spec.topic_of(side), marks, persons))))
 
 
 def _positions(events: pa.Table) -> pa.Table:
-    """Make rows of `rejects` without a value of events."""
-    given = {"reason": REASON}
-    schema = FILE_SCHEMAS["rejects"]
+    """Turn events into rows of `rejects` without a value."""
+    given, schema = {"reason": REASON}, FILE_SCHEMAS["rejects"]
     columns = [
         events[field.name] if field.name in WHERE else _repeat(given.get(field.name), field.type, events.num_rows)
         for field in schema
@@ -162,7 +160,7 @@ def _without(
     columns: Sequence[str] | None = None,
     instead: Callable[[pa.Table], pa.Table] | None = None,
 ) -> tuple[Revision, int]:
-    """Write the files again that hold rows which `find` finds in these columns, without these rows; count the rows."""
+    """Write the files that hold rows which `find` finds in these columns again without them; count these rows."""
     revision, count = Revision(), 0
     for path, size in generation_files(table, writer.generation):
         found = sum(int(find(rows).sum()) for rows in writer.scan(path, columns))
@@ -193,10 +191,10 @@ def is_forgotten_reject(rows: pa.Table, marks: Marks) -> Mask:
 
 
 def join_events(events: Mapping[Side, Pieces], spec: GenerationSpec) -> Iterator[pa.Table]:
-    """The join of stored events: what one batch of just these would add.
+    """Join stored events: return what one batch of just these would add.
 
-    A part of the leading side meets the other side part by part, so neither a person with many events nor all pairs of
-    two parts are ever in memory. Most often one part is all.
+    Each part of the leading side meets the other side part by part, so that memory holds neither all events of a
+    person nor all pairs of two parts.
     """
     leading = JOIN_RULES[spec.joinType].leading
     for part in _parts(events[leading]):
@@ -208,7 +206,7 @@ def _parts(events: Pieces) -> Iterator[pa.Table]:
 
 
 def _join_part(part: pa.Table, others: Pieces, spec: GenerationSpec) -> Iterator[pa.Table]:
-    """All rows of some events of the leading side: pairs as they are found, or of each event the latest one."""
+    """Return all rows of some events of the leading side: pairs as they are found, or of each event the latest one."""
     rule = JOIN_RULES[spec.joinType]
     side = rule.leading
     leading, latest = _as_rows(_named(part, side)), ROW_SCHEMA.empty_table()
@@ -243,7 +241,7 @@ def _pairs(part: pa.Table, other: pa.Table, spec: GenerationSpec) -> Iterator[pa
 
 
 def _tiles(one: pa.Table, two: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Cut two tables so that each two parts make few pairs, even if their longest rows meet."""
+    """Cut two tables so that any two parts make few pairs, even if all events have one key."""
     most = one.num_rows * two.num_rows
     if not most:
         return
@@ -263,7 +261,7 @@ def _halves(rows: pa.Table) -> list[pa.Table]:
 
 
 def _longest_row(rows: pa.Table) -> int:
-    """About how many bytes the longest row has."""
+    """Estimate the bytes of the longest row."""
     texts = [column for column in rows.columns if pa.types.is_string(column.type)]
     longest = pc.max(reduce(pc.add, [pc.coalesce(pc.binary_length(column), 0) for column in texts])).as_py()
     return int(longest) + ROW_BYTES

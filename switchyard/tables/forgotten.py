@@ -1,7 +1,7 @@
-"""The table `forgotten`. Its rows are marks: records of this person below these positions no longer count.
+"""Read and write the table `forgotten`. Its rows are marks: records of this person below these positions are forgotten.
 
-Old records of the person still arrive, from Kafka and from the state of a running join, so a mark must recognize them:
-by a salted hash of the user id. Positions are exact; timestamps depend on the clocks of producers.
+Old records of the person still arrive, from Kafka and from the state of a running join. A mark recognizes them by a
+salted hash of the user id, and by position: timestamps depend on the clocks of producers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from switchyard.records import KEY
 from switchyard.tables import store
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Bounds = dict[str, dict[int, int]]
-"""hash → partition → the first offset of a topic that is not forgotten"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks in the order of their numbers; all have the same salt."""
+    """Marks in the order of their numbers, all with the same salt."""
 
     salt: str = ""
     marks: tuple[Mark, ...] = ()
@@ -51,7 +49,8 @@ class Marks:
         return self.marks[-1].number if self.marks else 0
 
     def up_to(self, number: int) -> Marks:
-        """The marks up to a number. If that is all, it is this object, which has its bounds computed already."""
+        """Return the marks up to a number."""
+        # The same object keeps the bounds that it has computed already.
         if number >= self.newest:
             return self
         return Marks(self.salt, tuple(mark for mark in self.marks if mark.number <= number))
@@ -60,31 +59,28 @@ class Marks:
         return Marks(self.salt, tuple(mark for mark in self.marks if mark.number > number))
 
     @cached_property
-    def _bounds(self) -> dict[str, Bounds]:
-        bounds: dict[str, Bounds] = {}
+    def _bounds(self) -> dict[str, Offsets]:
+        """hash → the first positions that are not forgotten; of several marks of a person the furthest counts"""
+        marks_of: dict[str, list[Offsets]] = {}
         for mark in self.marks:
-            for topic, partitions in mark.upTo.items():
-                merged = bounds.setdefault(topic, {}).setdefault(mark.userHash, {})
-                for partition, offset in partitions.items():
-                    merged[partition] = max(offset, merged.get(partition, 0))
-        return bounds
+            marks_of.setdefault(mark.userHash, []).append(mark.upTo)
+        return {user_hash: furthest(positions) for user_hash, positions in marks_of.items()}
 
     @cached_property
     def _furthest(self) -> Offsets:
         """For each topic the positions beyond which nothing is forgotten."""
         return furthest(mark.upTo for mark in self.marks)
 
-    def bounds(self, topic: str) -> Bounds:
-        """Of several marks of one person the furthest position counts."""
-        return self._bounds.get(topic, {})
+    def bounds(self, topic: str) -> dict[str, dict[int, int]]:
+        """Return hash → partition → the first offset of a topic that is not forgotten."""
+        return {user_hash: ends[topic] for user_hash, ends in self._bounds.items() if topic in ends}
 
     def find_persons(self, user_ids: Iterable[str | None]) -> set[str]:
         """Return those of the ids that have a mark."""
-        hashes = {mark.userHash for mark in self.marks}
-        return {one for one in user_ids if one is not None and hash_user(self.salt, one) in hashes}
+        return {one for one in user_ids if one is not None and hash_user(self.salt, one) in self._bounds}
 
     def is_forgotten(self, topic: str, rows: pa.Table, user_id: str, partition: str, offset: str) -> Mask:
-        """Row by row, whether the event at the position in these columns is forgotten. An absent event is not."""
+        """Return, row by row, whether the event at the position in these columns is forgotten; an absent one is not."""
         forgotten: Mask = np.zeros(rows.num_rows, dtype=bool)
         bounds = self.bounds(topic)
         if not bounds or not rows.num_rows:
@@ -106,7 +102,7 @@ def _is_below(partitions: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], b
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    """Absent positions lie in a partition that no topic has."""
+    # No topic has a partition -1, so an absent event is never forgotten.
     return np.asarray(column.fill_null(-1).to_numpy(zero_copy_only=False))
 
 
@@ -115,12 +111,12 @@ def _truths(column: pa.ChunkedArray) -> Mask:
 
 
 def hash_user(salt: str, user_id: str) -> str:
-    """Hash a user id with a salt, so that it cannot be looked up in a list of known hashes."""
+    # Salted: else the hash could be looked up in a list of the hashes of known ids.
     return hashlib.sha256((salt + user_id).encode()).hexdigest()
 
 
 class MarkReader:
-    """Reads the marks again only when there are new ones."""
+    """Keeps the table open, and reads it again only when it has changed."""
 
     def __init__(self, layout: Layout) -> None:
         self._table = store.open_table(layout, "forgotten")
@@ -145,7 +141,7 @@ def marks_at(table: DeltaTable) -> Marks:
 
 
 def add_mark(layout: Layout, user_id: str, up_to: Offsets, found: Mapping[str, int], requested_by: str) -> int:
-    """Write the next mark and return its number. Every writer of a generation carries it out from now on."""
+    """Write the next mark, which every driver carries out from now on; return its number."""
     number = 0
 
     def take_next(table: DeltaTable) -> store.Change:
@@ -169,7 +165,7 @@ def add_mark(layout: Layout, user_id: str, up_to: Offsets, found: Mapping[str, i
 
 
 def owner_of(value: str | None) -> str | None:
-    """The key in the value of a rejected record; None where there is none to be read."""
+    """Return the key in the value of a rejected record; None if none can be read."""
     try:
         document = json.loads(value or "", parse_int=str, parse_float=str, parse_constant=str)
         owner = document.get(KEY) if isinstance(document, dict) else None

@@ -69,12 +69,13 @@ def split_batch(rows: pa.Table) -> Batch:
 
 
 def event_rows(batch: Batch, side: Side, topic: str) -> pa.Table:
-    """The batch's rows of the table of a side."""
+    """Return the batch's rows of the table of a side."""
     return _source_rows(batch.events[side], FILE_SCHEMAS[side.plural], side, topic)
 
 
 def reject_rows(batch: Batch, spec: GenerationSpec) -> pa.Table:
-    """Rejected records of both topics; a record carries the position columns of the side it came from."""
+    """Return the rejected records of both topics."""
+    # A record has its position in the columns of the side that it came from.
     is_left = pc.is_valid(batch.rejects[LEFT.offset])
     parts = [
         _source_rows(batch.rejects.filter(mask), FILE_SCHEMAS["rejects"], side, spec.topic_of(side))
@@ -123,14 +124,14 @@ def keep_latest(pairs: pa.Table, side: Side) -> pa.Table:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What becomes of the rows of a file: those that stay, and those that replace others."""
+    """The rows of a file that stay, and the rows that replace others."""
 
     kept: pa.Table
     replacing: pa.Table
 
 
 def revise_rows(existing: pa.Table, changes: JoinedChanges) -> Rewrite | None:
-    """Apply revised rows to rows of a file; None when these stay as they are."""
+    """Apply revised rows to rows of a file; return None if these stay as they are."""
     goes, row_of = find_revised(existing, changes)
     if not goes.any():
         return None
@@ -166,7 +167,7 @@ def _is_missing(rows: pa.Table, side: Side) -> Mask:
 
 
 def _is_later(rows: pa.Table, than: pa.Table, side: Side) -> Mask:
-    """Row by row: whether the event of `side` in `rows` is later than the one in `than`, which may be missing."""
+    """Return, row by row, whether the event of `side` in `rows` is later than the one in `than`, if there is one."""
     later = _is_missing(than, side).copy()
     undecided = ~later
     for name in side.position.values():

@@ -1,4 +1,4 @@
-"""Write the rows of `joined`: new rows into new files, and the files again of which a batch revises rows."""
+"""Write the rows of `joined`: new rows into new files, and revised rows with the rest of their files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from switchyard.tables.writer import FILE_ROWS, Revision, TableWriter
 
 REVISING_THREADS = 2
 HELD_BYTES = 2**20
-"""So much of a small file is held in memory. Its size on disk does not tell: repeated long text takes little there."""
+"""What may be held in memory of a small file; its size on disk does not tell, as repeated text takes little there."""
 
 
 @dataclass(frozen=True)
 class RewrittenFile:
-    """The files in the place of one file of `joined`, and its rows that go into a file with those of others.
-
-    All that is left of a small file does, so that the next batch has fewer to write again.
-    """
+    """The files that replace one file of `joined`, and its rows that go into a file with those of others."""
 
     added: list[AddAction]
     replacing: list[pa.Table]
@@ -79,6 +76,7 @@ def _rewrite(writer: TableWriter, file: files.LiveFile, changes: JoinedChanges) 
             yield rows if found is None else found.kept
 
     for kept in gather(revise(), FILE_ROWS, FILE_BYTES):
+        # All that is left of a small file is merged, so that the next batch has fewer files to write again.
         if level_of(file.size) == 0 and kept.nbytes <= HELD_BYTES:
             rewritten.replacing.append(kept)
         else:

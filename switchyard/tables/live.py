@@ -1,6 +1,6 @@
-"""What the stable names mean at this moment, kept up to date by following the Delta logs.
+"""Resolve the stable names at this moment, by following the Delta logs.
 
-A look while nothing has changed costs a few looks at files. Opens nothing before the first look: delta-rs does not
+While nothing has changed this costs a few checks for files. It opens nothing before the first call: delta-rs does not
 survive a fork.
 """
 
@@ -24,11 +24,11 @@ from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.stable_names import WHOLE_NAMES, newest_table, resolve_name
 from switchyard.tables.status import Status
 
+# Kept whole in memory, because the state of a request follows from all of it; of other small tables the newest rows.
 WHOLE = "swap_history"
-"""Of other small tables the newest rows are enough; what a request means follows from the whole history."""
 MOST_BYTES = 32 * 2**20
 APPENDED = frozenset(WHOLE_NAMES.values()) - {"status"}
-"""Rows are only added to these: a commit that also removes files has written old rows again."""
+"""Tables to which rows are only added: a commit that also removes files has only moved rows."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ class LiveTables:
     """Shared by all requests of a process."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
         self._lock = threading.RLock()
         self._small = {
             name: SmallTable(layout, name, table, sys.maxsize if name == WHOLE else WINDOW_ROWS)
@@ -79,7 +78,7 @@ class LiveTables:
             return Moment(status, self._progress.newest(status.generation))
 
     def read(self, name: str) -> Rows | Files:
-        """What a stable name means now; an absent table has no rows."""
+        """Return the rows or files that a stable name means now; an absent table has none."""
         table = resolve_name(name)
         with self._lock:
             if name in WHOLE_NAMES:
@@ -104,7 +103,7 @@ class SmallTable:
         else:
             fresh = (part for commit in commits for part in scan_new_rows(self._followed, commit))
             rows = pa.concat_tables([self._rows.rows, *(fresh if self._name == WHOLE else map(cut_rows, fresh))])
-            # Copied together now and then: a table of thousands of one-row pieces is slow to read.
+            # A table of thousands of one-row pieces is slow to read.
             rows = rows.slice(max(0, rows.num_rows - self._most)).combine_chunks()
         self._rows = Rows(self._followed.version, rows)
         return self._rows
@@ -155,7 +154,7 @@ class ProgressBoard:
 
 
 def scan_new_rows(followed: FollowedTable, commit: Commit) -> Iterator[pa.Table]:
-    """The rows that a commit has brought, piece by piece; what only moved to another file is not new."""
+    """Read the new rows of a commit, piece by piece; rows that only moved to another file are not new."""
     if not commit.has_new_rows or (commit.removed and followed.name in APPENDED):
         return
     schema = SCHEMAS[followed.name]

@@ -1,4 +1,4 @@
-"""The log that people read: plain words, in order, each with its generation and swap."""
+"""Write the log that people read: plain words, in order, each line with its generation and swap."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ _console = logging.getLogger("switchyard")
 
 
 def tell(
-    layout: Layout,
-    msg: str,
-    *,
-    level: LogLevel = "INFO",
-    generation: int | None = None,
-    swap_id: str | None = None,
+    layout: Layout, msg: str, *, level: LogLevel = "INFO", generation: int | None = None, swap_id: str | None = None
 ) -> None:
-    """Writes one line into the logs table and to the process's own log."""
+    """Write one line into the table `logs` and to the log of the process."""
     text = mask_emails(msg)
     _console.log(logging.getLevelName(level), "%s", text)
     row = {"ts": datetime.now(UTC), "level": level, "msg": text, "generation": generation, "swapId": swap_id}

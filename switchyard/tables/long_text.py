@@ -1,4 +1,4 @@
-"""Long text is shown cut, with its length behind it: a page of raw values would be a page of megabytes."""
+"""Cut long text, and show its length behind it: a page of whole values would be a page of megabytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _cut(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def cut_in_sql(table: str, names: list[str]) -> str:
-    """The columns of a table, as a list for SELECT."""
+    """Write the columns of a table as a list for SELECT."""
     before, after = _END.split("{}")
     return ", ".join(
         f'case when strlen("{name}") <= {MOST_CHARACTERS} or length("{name}") <= {MOST_CHARACTERS} then "{name}" '

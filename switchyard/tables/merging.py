@@ -1,4 +1,4 @@
-"""Merge the small files of a generation while it streams, so that a reader never has to open a day of them.
+"""Merge the small files of a generation while it streams, so that a reader never has to open those of a whole day.
 
 It works like the levels of a log-structured merge tree: FAN_IN files of about one size become one of the next size,
 until they are large enough for maintenance. A row is written again once for each level, so the cost of a batch does not
@@ -24,7 +24,7 @@ from switchyard.tables.schemas import FILE_SCHEMAS
 
 FAN_IN = 32
 SMALLEST_BYTES = 128 * 1024
-"""Up to here files are of one level: that of a single batch."""
+"""Smaller files are all of one level: that of a single batch."""
 MOST_ROWS = 2**22
 MOST_BYTES = 192 * 2**20
 """What is sorted in memory at once."""
@@ -35,7 +35,7 @@ def level_of(size: int) -> int:
 
 
 def choose_merges(live: Sequence[LiveFile], most_bytes: int) -> list[list[LiveFile]]:
-    """Return groups of files that become one each, the oldest first. Unmatched rows are merged with their like."""
+    """Return groups of files that become one each, the oldest first. Files of unmatched rows stay apart."""
     levels: dict[tuple[bool, int], list[LiveFile]] = defaultdict(list)
     for file in sorted(live, key=lambda file: (file.written, file.path)):
         if file.size < most_bytes / 2:
@@ -52,7 +52,7 @@ def _split(level: Sequence[LiveFile], most_bytes: int) -> Iterator[list[LiveFile
 
 
 def _take_oldest(level: Sequence[LiveFile], most_bytes: int) -> list[LiveFile]:
-    """Take what fits into one file of the size that maintenance makes: two at least, as each is below half of it."""
+    """Take the files that fit into one of `most_bytes`: two at least, as each is smaller than half of it."""
     taken: list[LiveFile] = []
     size = 0
     for file in level:
@@ -66,10 +66,7 @@ def _take_oldest(level: Sequence[LiveFile], most_bytes: int) -> list[LiveFile]:
 def merge_small(
     layout: Layout, table: DeltaTable, name: str, generation: int, key: Sequence[str], most_bytes: int
 ) -> int:
-    """Merge what is due in an open table; return how many files were merged into others.
-
-    If another writer has replaced a file of a group, the group is left alone; its files are chosen again later.
-    """
+    """Merge what is due in an open table; return how many files were merged into others."""
     merged = 0
     for group in choose_merges(list_files(table, generation), most_bytes):
         folder = Folder.at(layout.table(name))
@@ -77,13 +74,14 @@ def merge_small(
         if replace_files(layout, name, generation, group, added):
             merged += len(group)
         else:
+            # Another writer has replaced a file of the group; the others are chosen again later.
             for file in added:
                 folder.delete_file(file.path)
     return merged
 
 
 def _read(folder: Folder, name: str, group: Sequence[LiveFile], key: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of a group, sorted; in several parts only where they are far larger in memory than on disk."""
+    """Read the rows of a group, sorted; in several parts only if they are far larger in memory than on disk."""
     pieces = scan_files(folder, {file.path: file.rows for file in group}, FILE_SCHEMAS[name])
     for rows in gather(pieces, MOST_ROWS, MOST_BYTES):
         yield rows.sort_by([(column, "ascending") for column in key])

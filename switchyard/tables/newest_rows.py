@@ -1,6 +1,6 @@
-"""The newest rows of some files, without holding more of them than are wanted.
+"""Read the newest rows of some files, without holding more of them than are wanted.
 
-The times of all rows are read first, which finds the places of the newest; then only these rows are taken.
+First the times of all rows are read, to find the places of the newest rows; then only these rows are taken.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Places:
     row: Numbers
 
     def merge(self, arrived: Numbers, file: int, first_row: int, limit: int) -> Places:
-        """With the rows of one more piece; of rows that arrived together the later ones of the file stay."""
+        """Add the rows of one more piece; of rows with the same time the last ones of the file stay."""
         is_full = len(self.arrived) >= limit
         new = np.flatnonzero(arrived >= self.arrived[0]) if is_full else np.arange(len(arrived))
         if len(new) == 0:
@@ -48,7 +48,7 @@ class Places:
 def read_newest(
     folder: Folder, name: str, live: Sequence[DataFile], stamps: Sequence[str], limit: int, most_bytes: int | None
 ) -> tuple[pa.Table, int]:
-    """The newest rows of some files, newest last, and how many were left out because of their size."""
+    """Return the newest rows of some files, newest last, and how many were left out because of their size."""
     places = find_newest(folder, name, live, stamps, limit)
     found = [SCHEMAS[name].empty_table()]
     ranks = [np.empty(0, np.int64)]
@@ -78,7 +78,7 @@ def find_newest(folder: Folder, name: str, live: Sequence[DataFile], stamps: Seq
 
 
 def _take(folder: Folder, name: str, file: DataFile, wanted: Numbers) -> Iterator[tuple[Numbers, pa.Table]]:
-    """The wanted rows of a file, given in order: pieces of these with their numbers in `wanted`."""
+    """Read the wanted rows of a file (numbers in order): pieces, with the indices of their rows in `wanted`."""
     schema = FILE_SCHEMAS[name]
     first = 0
     for piece in scan_file(folder, file.path, schema) if len(wanted) else ():
@@ -94,7 +94,7 @@ def _take(folder: Folder, name: str, file: DataFile, wanted: Numbers) -> Iterato
 
 
 def _fit(found: list[pa.Table], ranks: list[Numbers], most_bytes: int | None) -> tuple[list[pa.Table], list[Numbers]]:
-    """Of some rows the newest that fit, one at least, in order."""
+    """Keep the newest rows that fit, in order; one at least."""
     rank = np.concatenate(ranks)
     order = np.argsort(rank)
     rows = pa.concat_tables(found).take(pa.array(order))
@@ -106,7 +106,7 @@ def _fit(found: list[pa.Table], ranks: list[Numbers], most_bytes: int | None) ->
 
 
 def measure_rows(rows: pa.Table) -> Numbers:
-    """About the bytes of each row."""
+    """Estimate the bytes of each row."""
     sizes = np.full(rows.num_rows, ROW_BYTES, np.int64)
     for column in rows.columns:
         if pa.types.is_string(column.type):

@@ -1,4 +1,4 @@
-"""Data files read piece by piece, so that memory does not grow with a file, whatever wrote it.
+"""Read data files piece by piece, so that memory does not grow with a file, whatever wrote it.
 
 Arrow's own scanner of datasets decodes whole row groups, and one that Spark wrote may hold millions of rows.
 """
@@ -22,13 +22,13 @@ BUFFER_BYTES = 2 * 2**20
 """Read ahead in each column: few requests in a bucket."""
 DECODED_ROWS = 1024
 DECODED_RAW_ROWS = 128
-"""A repeated value takes no room in a file and all its room in memory: so many rows are decoded before it is looked."""
+"""Rows that are decoded before memory is checked: a repeated value takes no room in a file, and all in memory."""
 
 SIDE_BY_SIDE = 32
 
 
 def scan_file(folder: Folder, path: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a file in order, in pieces of bounded size; columns that it was written without are null."""
+    """Read the rows of a file in order, in pieces of bounded size; columns that it was written without are null."""
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     with folder.filesystem.open_input_file(folder.full(path)) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES)
@@ -40,7 +40,7 @@ def scan_file(folder: Folder, path: str, schema: pa.Schema, columns: Sequence[st
 def scan_files(
     folder: Folder, rows_in: Mapping[str, int | None], schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of many files, given with the number of rows in each: those of a row or two are opened side by side."""
+    """Read the rows of many files, given with the number of rows in each; small files are opened side by side."""
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     most = _most_rows(wanted.names)
     few = most // SIDE_BY_SIDE
@@ -72,7 +72,7 @@ def _decode(file: pq.ParquetFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]
 
 
 def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of a schema and its types; a column that is not there is null."""
+    """Give rows the columns of a schema and its types; a column that is not there is null."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
         for field in schema
@@ -81,7 +81,7 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
 
 
 def gather(pieces: Iterable[pa.Table], most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-    """The same rows in fewer pieces: each grows until it has so many rows or bytes."""
+    """Join pieces until each has so many rows or bytes."""
     held: list[pa.Table] = []
     rows = size = 0
     for piece in pieces:

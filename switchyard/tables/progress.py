@@ -1,4 +1,4 @@
-"""progress: the heartbeat of every driver, and the Delta versions that belong together."""
+"""Read and write `progress`: the heartbeat of every driver, and the Delta versions that belong together."""
 
 from __future__ import annotations
 
@@ -41,23 +41,24 @@ class Progress:
     rejectedRows: int
     tombstones: int
     startOffsets: str | None
-    """JSON {topic: {partition: offset}} where the batch began; null on a heartbeat without a batch."""
+    """JSON {topic: {partition: offset}}; null on a heartbeat without a batch."""
     endOffsets: str | None
     rowsPerEvent: float | None = None
     """Pairs that the join has made of each record, on average of all so far."""
     recentRowsPerEvent: float | None = None
     """The same of the last records; null when the driver has just started."""
     movedAt: datetime | None = None
-    """When its work last moved: a batch, a task of Spark, or nothing waited; null when no driver wrote the row."""
+    """When a batch or a Spark task last moved, or nothing waited; null when no driver wrote the row."""
     executors: int | None = None
-    """Null where a driver needs none."""
+    """Null with a local master."""
 
     def version_of(self, table: str) -> int:
         return self.versions()[table]
 
     @property
     def order(self) -> tuple[int, datetime]:
-        """Orders the rows of an attempt. Batches are counted; a clock may be put back."""
+        """Sorts the rows of an attempt."""
+        # By batch first: a clock may be set back.
         return self.batchId, self.at
 
     def versions(self) -> dict[str, int]:
@@ -71,12 +72,12 @@ def report(layout: Layout, progress: Progress, table: DeltaTable | None = None) 
 
 
 def report_again(layout: Layout, last: Progress, at: datetime) -> None:
-    """Report the same position at the newest versions, for a generation whose rows nobody changes any more."""
+    """Report the same position at the newest versions, for a generation whose rows do not change any more."""
     report(layout, repeat_row(last, at, {name: int(store.open_table(layout, name).version()) for name in BIG_TABLES}))
 
 
 def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Progress:
-    """The same position as a heartbeat without a batch and without a driver, at other versions of the tables."""
+    """Return a heartbeat with the same position at other versions, without a batch or a driver."""
     changed: dict[str, Any] = {f"{name}Version": version for name, version in versions.items()}
     changed |= {"inputRows": 0, "rowsPerSecond": 0.0, "batchMs": 0, "rejectedRows": 0, "tombstones": 0}
     changed |= {"movedAt": None, "executors": None}
@@ -84,23 +85,18 @@ def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Prog
 
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
-    """Return the last row of the newest attempt; what a replaced attempt still reports does not count."""
+    """Return the last row of the newest attempt, whatever a replaced one still reports."""
     return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.order, default=None)
 
 
 def recent_rate(layout: Layout, generation: int) -> float:
-    """Records a second over the last moments in which the generation reported."""
+    """Return the records a second over the last seconds in which the generation reported."""
     rows = recent_rows(layout, generation, RATE_WINDOW)
     return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
 
 
 def bulk_rate(layout: Layout, without: Collection[int] = ()) -> float | None:
-    """Records a second in the median big batch that the table still knows, by statistics alone.
-
-    A small batch says nothing about reading a history: most of its time is not spent on records. Only files of one row
-    count: the statistics of a file that maintenance has merged mix several batches. `without` are generations that
-    were not streamed.
-    """
+    """Return the records a second of the median big batch, by statistics alone; `without` some generations."""
     if not store.has_table(layout, "progress"):
         return None
     files = pa.table(store.open_table(layout, "progress").get_add_actions(flatten=True))
@@ -108,16 +104,17 @@ def bulk_rate(layout: Layout, without: Collection[int] = ()) -> float | None:
     files = files.filter(pc.invert(is_other))
     if "max.inputRows" not in files.column_names:
         return None
+    # A small batch spends most of its time on other things than records. Only files of one row count: in a file that
+    # maintenance has merged, the statistics mix several batches.
     is_big = pc.and_(pc.equal(files["num_records"], 1), pc.greater_equal(files["max.inputRows"], BIG_BATCH_ROWS))
     rates = files.filter(is_big)["max.rowsPerSecond"].to_pylist()
     return median(rates) if rates else None
 
 
 def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Progress]:
-    """Rows of the newest attempt not older than the first row of its newest file less a window.
+    """Return the rows of the newest attempt since its newest file began, and those of a window before that.
 
-    Opens only these files, by their statistics. The newest file is the one with the newest batch, whatever the clock.
-    Of a file that many rows were merged into, the last row counts instead of the first.
+    Statistics tell which files to open. The newest file is the one with the newest batch, whatever the clock says.
     """
     if not store.has_table(layout, "progress"):
         return []
@@ -130,6 +127,7 @@ def recent_rows(layout: Layout, generation: int, window: timedelta) -> list[Prog
     files = files.filter(pc.equal(files["max.attempt"], attempt))
     newest = files.filter(pc.equal(files["max.batchId"], pc.max(files["max.batchId"])))
     newest = newest.sort_by([("min.at", "descending")]).slice(0, 1)
+    # Of a file that many rows were merged into, the last row counts instead of the first.
     is_long = newest["num_records"][0].as_py() > FEW_ROWS
     first = _last_report(table, newest, attempt) if is_long else newest["min.at"][0].as_py()
     since = pa.scalar(first - window, TIMESTAMP)

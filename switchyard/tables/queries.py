@@ -22,7 +22,7 @@ MOST_ROWS = 1_000
 MOST_FILTERS = 20
 MOST_TEXT = 200
 SECRET_COLUMNS = frozenset({"value", *(field.name for side in SIDES for field in side.fields if field.holds_addresses)})
-"""Columns in which e-mail addresses stand: a viewer who may not see them must not find them by filtering or sorting."""
+"""Columns with e-mail addresses: filtering or sorting must not reveal them to a viewer that may not see them."""
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _TEXT_TESTS = {
@@ -52,13 +52,13 @@ class Sort:
 class Query:
     filters: tuple[Filter, ...] = ()
     words: tuple[str, ...] = ()
-    """Quick text: every word must be in some column of text."""
+    """Quick filter: every word must be in some column of text."""
     sort: tuple[Sort, ...] = ()
     """Empty means newest first."""
     offset: int = 0
     limit: int = 100
     hidden: frozenset[str] = frozenset()
-    """Columns that quick text must not look into."""
+    """Columns that the quick filter must not search."""
 
     @property
     def end(self) -> int:
@@ -67,7 +67,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Condition:
-    """The text after WHERE and its parameters."""
+    """The text after WHERE, and its parameters."""
 
     sql: str = "true"
     parameters: tuple[Any, ...] = ()
@@ -83,7 +83,7 @@ def parse_query(
     limit: int = 100,
     sees_addresses: bool = True,
 ) -> Query:
-    """Filters are `column:operator:value`; sort is columns with commas between, `-` before one for descending."""
+    """Check `column:operator:value` filters, and a sort `column,-column` where `-` means descending."""
     if offset < 0 or not 1 <= limit <= MOST_ROWS or offset + limit > WINDOW_ROWS:
         raise InputError(
             f"a page has 1 to {MOST_ROWS} rows and lies within the first {WINDOW_ROWS}: filter to see other rows"
@@ -135,9 +135,13 @@ def _check_column(table: str, name: str, hidden: Collection[str]) -> pa.Field:
 def _parse_value(column: pa.Field, text: str) -> Any:
     try:
         if pa.types.is_integer(column.type):
-            return _bounded(int(text))
+            # DuckDB's parameters have 64 bits; a longer number is an error here.
+            return pa.scalar(int(text), pa.int64()).as_py()
         if pa.types.is_floating(column.type):
-            return _finite(float(text))
+            number = float(text)
+            if not math.isfinite(number):
+                raise ValueError
+            return number
         if pa.types.is_timestamp(column.type):
             moment = datetime.fromisoformat(text)
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -147,18 +151,6 @@ def _parse_value(column: pa.Field, text: str) -> Any:
     return text
 
 
-def _bounded(number: int) -> int:
-    if not -(2**63) <= number < 2**63:
-        raise ValueError
-    return number
-
-
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
 def where(table: str, query: Query) -> Condition:
     parts: list[str] = []
     parameters: list[Any] = []
@@ -166,7 +158,7 @@ def where(table: str, query: Query) -> Condition:
         parts.append(_test(item))
         parameters += [] if item.operator in _NULL_TESTS else [item.value]
     searched = [quote(f.name) for f in SCHEMAS[table] if pa.types.is_string(f.type) and f.name not in query.hidden]
-    # All text of a row together, with a character between that no word has: made lower case once for all words.
+    # All text of a row joined by a character that no word has, and made lower case once for all words.
     text = f"lower(concat_ws(chr(31), {', '.join(searched)}))"
     for word in query.words:
         parts.append(f"contains({text}, lower(?))")
@@ -182,7 +174,8 @@ def _test(item: Filter) -> str:
 
 
 def order(table: str, sorts: Sequence[Sort], stamps: Sequence[str]) -> str:
-    """Rows that are equal in what is sorted by come newest first, and in one order on every page."""
+    """Write what follows ORDER BY; newest first where the sort does not decide."""
+    # Up to the position: pages that are read one after the other need one order.
     keys = [f"{quote(item.column)} {'desc' if item.descending else 'asc'} nulls last" for item in sorts]
     newest = ", ".join(quote(stamp) for stamp in stamps)
     keys.append(f"greatest({newest}) desc nulls last" if len(stamps) > 1 else f"{newest} desc nulls last")

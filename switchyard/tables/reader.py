@@ -1,7 +1,6 @@
-"""Pages of a stable name, by DuckDB over the files that the Delta log names.
+"""Answer queries about a stable name page by page, by DuckDB over the files that the Delta log names.
 
-What a query found in a file stays true, as files never change. So the best rows of a query are kept, and a later
-version costs a look at the files that are new in it.
+Files never change. So the best rows of a query are kept, and for a later version only its new files are read.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from switchyard.tables.store import Row
 
 KEPT_QUERIES = 64
 KEPT_BYTES = 128 * 2**20
-"""What the best rows of all queries that are kept may take."""
+"""The memory for the best rows of all queries."""
 MEMORY = "1GB"
 _FILE = "__file"
 
@@ -88,7 +87,7 @@ class Reader:
         return Page(rows, counted[0] if counted else 0, source.version)
 
     def _find(self, table: str, source: Files, query: Query) -> Found:
-        """The same question by many readers is answered once: the others wait for it."""
+        """Answer a query; readers that ask the same at the same time wait for the first answer."""
         condition = where(table, query)
         key = (table, source.generation, condition, query.sort)
         with self._lock:
@@ -111,7 +110,7 @@ class Reader:
                 self._database = duckdb.connect(
                     config={
                         "memory_limit": MEMORY,
-                        # What does not fit is refused; it would be written into the folder that the process is in.
+                        # Refuse what does not fit, instead of writing it into the working folder of the process.
                         "temp_directory": "",
                         "autoinstall_known_extensions": "false",
                         "autoload_known_extensions": "false",
@@ -145,7 +144,7 @@ class Search:
         return Found(best, seen | self._count(fresh, best, is_plain))
 
     def _newest(self, files: Sequence[DataFile]) -> list[DataFile]:
-        """Without a filter and a sort, only files that may hold one of the newest rows are read."""
+        """Return the files that may hold one of the newest rows."""
         stamps = NEWEST_BY[self.table]
         return files_since(files, stamps, oldest_needed(files, stamps, WINDOW_ROWS))
 
@@ -167,7 +166,8 @@ class Search:
             return cursor.sql(text, params=parameters).to_arrow_table().cast(schema)
 
     def _count(self, files: Sequence[DataFile], best: pa.Table, is_plain: bool) -> dict[str, int]:
-        """How many rows match in each file; when all of them are among the best, these need only be counted."""
+        """Count the rows that match in each file."""
+        # With fewer matches than the window holds, all of them are among the best.
         if best.num_rows < WINDOW_ROWS:
             counted = Counter(best[_FILE].to_pylist())
             return {file.path: counted[file.path] for file in files}
@@ -181,7 +181,7 @@ class Search:
         return counts | {file.path: answered.get(file.path, 0) for file in asked}
 
     def _scan(self, cursor: duckdb.DuckDBPyConnection, files: Iterable[DataFile]) -> str:
-        """A relation with the columns of the table, and the file of each row."""
+        """Write a relation with the columns of the table and the file of each row."""
         folder = self.source.folder
         names = [name for name in SCHEMAS[self.table].names if name != "generation"]
         columns = f"{int(self.source.generation or 0)}::bigint as generation, {', '.join(map(quote, names))}"
@@ -189,8 +189,8 @@ class Search:
             listed = ", ".join("'" + folder.full(file.path).replace("'", "''") + "'" for file in files)
             file = f"substr(filename, {len(folder.path) + 2}) as {_FILE}"
             return f"(select {columns}, {file} from read_parquet([{listed}], filename=true, hive_partitioning=false))"
-        # DuckDB's own way to a bucket is an extension that would have to be fetched, and it takes 2,048 rows at a time,
-        # which are gigabytes where values are long.
+        # To read a bucket, DuckDB would have to fetch an extension. And it reads 2,048 rows at a time, which are
+        # gigabytes where values are long, as in `rejects`.
         cursor.register("pieces", self._read(files))
         return f"(select {columns}, {_FILE} from pieces)"
 

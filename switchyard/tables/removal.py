@@ -13,12 +13,12 @@ from switchyard.tables.folders import Folder
 
 
 def remove_generation_rows(layout: Layout, generation: int) -> int:
-    """Removes all rows of a generation from the big tables and returns how many files held them."""
+    """Remove all rows of a generation from the big tables; return how many files held them."""
     return sum(_remove_from(layout, name, generation) for name in BIG_TABLES if store.has_table(layout, name))
 
 
 def delete_uncommitted(layout: Layout, generation: int) -> None:
-    """Deletes files that were written for a generation into tables to which it has never committed."""
+    """Delete the files of a generation in tables to which it has never committed."""
     for name in BIG_TABLES:
         if store.has_table(layout, name):
             table = store.open_table(layout, name)
@@ -38,13 +38,13 @@ def _remove_from(layout: Layout, name: str, generation: int) -> int:
 
 
 def list_files(table: DeltaTable) -> list[tuple[str, int]]:
-    """Path and generation of every live file."""
+    """Return the path and generation of every live file."""
     live = pa.table(table.get_add_actions(flatten=True))
     return list(zip(live["path"].to_pylist(), live["partition.generation"].to_pylist(), strict=True))
 
 
 def generation_files(table: DeltaTable, generation: int) -> list[tuple[str, int]]:
-    """Path and size of every live file of a generation."""
+    """Return the path and size of every live file of a generation."""
     live = pa.table(table.get_add_actions(flatten=True))
     live = live.filter(pc.equal(live["partition.generation"], generation))
     return list(zip(live["path"].to_pylist(), live["size_bytes"].to_pylist(), strict=True))

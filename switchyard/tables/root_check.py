@@ -1,4 +1,4 @@
-"""Check the promise of a root that every commit relies on: of two writers of the same version, one is refused."""
+"""Check that a root does what every commit relies on: of two writers of the same version it refuses one."""
 
 from __future__ import annotations
 

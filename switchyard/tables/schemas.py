@@ -1,7 +1,4 @@
-"""The columns of every table, once. The names and their order are the contract.
-
-Those of records are derived from their declaration.
-"""
+"""Declare the columns of every table. Names and order are contract; those of records come from `records.py`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Counts:
 
 
 class BatchSink:
-    """The big tables in the hands of one attempt of one generation."""
+    """Writes the big tables for one attempt of one generation."""
 
     def __init__(self, layout: Layout, spec: GenerationSpec, attempt: int) -> None:
         self.spec = spec
@@ -45,28 +45,26 @@ class BatchSink:
         return {name: writer.version for name, writer in self.writers.items()}
 
     def count_touched_files(self) -> int:
-        """Return a number that grows with each file that the driver reads or writes: a sign of work."""
+        """Return about how many files were read or written so far: it grows while the driver works."""
         return sum(writer.touched_files for writer in self.writers.values())
 
     def has_begun(self, batch_id: int) -> bool:
-        """Whether a table has the batch already, as of the last look."""
+        """Return whether a table has the batch already, as of the last refresh."""
         return any(writer.last_batch() >= batch_id for writer in self.writers.values())
 
     def marks(self) -> Marks:
-        """Return the marks that this generation has carried out. A batch and its replay must apply the same ones."""
+        """Return the marks that this generation has carried out."""
+        # Not the newest ones: a batch and its replay must apply the same marks.
         return self._mark_reader.marks().up_to(min(writer.last_mark() for writer in self.writers.values()))
 
     def has_new_marks(self) -> bool:
         return min(writer.last_mark() for writer in self.writers.values()) < self._mark_reader.marks().newest
 
     def carry_out_marks(self) -> dict[str, int] | None:
-        """Carry out new marks; return the rows that each table lost, or None when there are no new marks.
-
-        Call it only between two batches. What another attempt has begun is finished first, so that the same marks apply
-        to a batch in all tables.
-        """
+        """Carry out new marks, between two batches; return the rows that each table lost, None without new marks."""
         self.check_fence()
         marks, reached = self._mark_reader.marks(), [writer.last_mark() for writer in self.writers.values()]
+        # First finish what another attempt has begun, so that the same marks apply to a batch in all tables.
         targets = {max(reached), marks.newest} if min(reached) < marks.newest else set()
         lost = [
             forgetting.carry_out(self.writers, self.spec, marks.up_to(target))

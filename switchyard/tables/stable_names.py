@@ -1,4 +1,4 @@
-"""The stable names: they always mean the active generation, or the whole of a small table."""
+"""Resolve the stable names: they always mean the active generation, or the whole of a small table."""
 
 from __future__ import annotations
 
@@ -26,33 +26,22 @@ ACTIVE_NAMES = {
 WHOLE_NAMES = {
     "orchestrator_status": "status",
     "orchestrator_logs": "logs",
-    "control_raw": "control_raw",
-    "swap_history": "swap_history",
-    "progress": "progress",
-    "audits": "audits",
-    "incidents": "incidents",
-    "forgotten": "forgotten",
+    **{name: name for name in ("control_raw", "swap_history", "progress", "audits", "incidents", "forgotten")},
 }
 NEWEST_BY = {
     **{side.plural: ("ts",) for side in SIDES},
     "joined": tuple(side.ts for side in SIDES),
-    "rejects": ("ts",),
     "status": ("lastApplied",),
-    "logs": ("ts",),
-    "control_raw": ("ts",),
-    "swap_history": ("at",),
-    "progress": ("at",),
-    "audits": ("at",),
-    "incidents": ("at",),
-    "forgotten": ("at",),
+    **dict.fromkeys(("rejects", "logs", "control_raw"), ("ts",)),
+    **dict.fromkeys(("swap_history", "progress", "audits", "incidents", "forgotten"), ("at",)),
 }
+"""The times that say when a row arrived: the latest of them counts."""
 MOST_ROWS = 100_000
 MOST_BYTES = 16 * 2**20
-"""What `tail` shows at most."""
+"""The most that `tail` shows."""
 
 
 def resolve_name(name: str) -> str:
-    """The table behind a stable name."""
     table = ACTIVE_NAMES.get(name) or WHOLE_NAMES.get(name)
     if table is None:
         known = ", ".join([*ACTIVE_NAMES, *WHOLE_NAMES])
@@ -61,7 +50,10 @@ def resolve_name(name: str) -> str:
 
 
 def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | None:
-    """The table behind a stable name at the version to read, and the generation to read; None before there is one."""
+    """Open the table behind a stable name at the version to read; return it with the generation to read.
+
+    None before there is one.
+    """
     table = resolve_name(name)
     if name in WHOLE_NAMES:
         return (store.open_table(layout, table), None) if store.has_table(layout, table) else None
@@ -75,7 +67,7 @@ def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | No
 def newest_rows(
     layout: Layout, name: str, limit: int, tell: Callable[[str], None] = lambda line: None
 ) -> list[store.Row]:
-    """Return the last rows of a stable name, newest last. If rows are left out for their length, `tell` is called."""
+    """Return the last rows of a stable name, newest last; `tell` says if some are left out for their length."""
     if limit > MOST_ROWS:
         raise InputError(f"{limit} rows are more than fit at once: ask for {MOST_ROWS} at most, or read the table")
     rows, left_out = newest_table(layout, name, limit, MOST_BYTES)
@@ -88,7 +80,7 @@ def newest_rows(
 
 
 def newest_table(layout: Layout, name: str, limit: int, most_bytes: int | None) -> tuple[pa.Table, int]:
-    """The last rows as Arrow, and how many do not fit. Reads the newest files only, by their statistics."""
+    """Return the last rows as Arrow, and how many do not fit; statistics tell which files to read."""
     table = resolve_name(name)
     found = open_stable(layout, name)
     if found is None or limit <= 0:

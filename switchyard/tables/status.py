@@ -1,4 +1,4 @@
-"""The status row: which generation everybody reads. It is changed through the history only."""
+"""Read the status row: which generation everybody reads. Only `swap/history_store.py` changes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Opening, reading and changing Delta tables through delta-rs.
+"""Open, read and change Delta tables through delta-rs.
 
-Every commit becomes exactly the version after the one that was read, or the writer reads and decides again: a decision
-that must happen once (a flip, a number, an outcome, a batch), a plain fact that is appended, a new column. delta-rs
-never retries by itself: it refuses an append when maintenance has removed rows since the table was read.
+Every commit becomes exactly the version after the one that was read; else the writer reads and decides again. delta-rs
+never retries by itself, as it refuses an append when maintenance has removed rows since the table was read.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from switchyard.tables.schemas import FILE_SCHEMAS, PARTITIONED, SCHEMAS
 Row = dict[str, Any]
 MOST_RACES = 200
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
-"""Seconds between the tries of a commit that fails although no other writer was faster."""
+"""Seconds between the tries of a commit that fails although the table has not changed."""
 NO_RETRIES = CommitProperties(max_commit_retries=0)
-# Each checkpoint of the log lists the files that were removed in this time, and every reader reads that list. Our own
-# vacuum does not go by it.
+# Each checkpoint of the log lists the files that were removed in this time, and every reader reads that list. Short,
+# because our vacuum does not need it.
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 days"}
-
-# To open a table is a request for every entry of the log since its last checkpoint; delta-rs makes one in a hundred.
+# Opening a table reads every log entry since the last checkpoint, and in a bucket each is a request. The default of
+# delta-rs is a checkpoint in 100 commits.
 IN_A_BUCKET = {"delta.checkpointInterval": "20"}
 
 
@@ -52,11 +51,11 @@ class Change:
     removed: Sequence[RemoveAction] = ()
     markers: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Stored in the commit, for readers of the table's history"""
+    """Stored in the commit, for readers of the table's history."""
 
 
 def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTable:
-    """The table at a version (newest by default); an absent one is created first."""
+    """Open a table at a version (default: the newest); create it if it is absent."""
     try:
         return open_version(layout, name, version)
     except TableNotFoundError:
@@ -65,7 +64,7 @@ def open_table(layout: Layout, name: str, version: int | None = None) -> DeltaTa
 
 
 def open_version(layout: Layout, name: str, version: int | None) -> DeltaTable:
-    """A table that is there, at a version; None means the newest."""
+    """Open a table that exists, at a version; None means the newest."""
     uri = layout.table(name)
     with _explained(uri):
         return DeltaTable(uri, version=version, storage_options=options_of(uri))
@@ -73,7 +72,7 @@ def open_version(layout: Layout, name: str, version: int | None) -> DeltaTable:
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """Say in one sentence why an object store refuses. For a disk, Python's own error says it."""
+    """Say in one sentence why an object store refuses; of a disk, Python's own error says it."""
     try:
         yield
     except OSError as error:
@@ -83,7 +82,7 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def create_table(layout: Layout, name: str) -> None:
-    """Creates a table as version 0, or leaves the one that another process has created meanwhile."""
+    """Create a table as version 0, unless another process creates it at the same time."""
     try:
         DeltaTable.create(
             layout.table(name),
@@ -100,7 +99,7 @@ def create_table(layout: Layout, name: str) -> None:
 
 
 def add_new_columns(table: DeltaTable, name: str) -> None:
-    """Brings a table that an earlier version has created to the present columns."""
+    """Add the columns that a table lacks because an earlier version of Switchyard created it."""
     for _ in range(MOST_RACES):
         missing = find_missing_columns(table, name)
         if not missing or _is_next(table, partial(table.alter.add_columns, missing, commit_properties=NO_RETRIES)):
@@ -121,20 +120,16 @@ def has_table(layout: Layout, name: str) -> bool:
 
 
 def append_rows(layout: Layout, name: str, rows: Sequence[Mapping[str, Any]], table: DeltaTable | None = None) -> None:
-    """Adds facts that no other writer's commit can make wrong.
-
-    A driver, which does it every second, keeps the table open: to open it is to read its log since the last checkpoint
-    of that.
-    """
+    """Append rows that do not depend on what the table holds. A caller that does this often passes its open table."""
     transact(layout, name, lambda _: Change(rows=rows), table)
 
 
 def transact(
     layout: Layout, name: str, decide: Callable[[DeltaTable], Change | None], kept: DeltaTable | None = None
 ) -> int | None:
-    """Decides on the newest version and commits the decision as the very next one; None changes nothing.
+    """Decide on the newest version, and commit the decision as the very next one; return that version.
 
-    `kept` is the table as the caller holds it open, perhaps of an older version.
+    A decision of None changes nothing. `kept` is the table as the caller holds it open.
     """
     if kept is not None:
         kept.update_incremental()
@@ -149,19 +144,15 @@ def transact(
 
 
 def commit_next(table: DeltaTable, name: str, change: Change) -> bool:
-    """Commits as the version after the table's, and brings the table to the newest version.
+    """Commit as the version after the table's, and bring the table to the newest version.
 
-    Returns False if another writer took that version: nothing was committed.
+    Return False if another writer took that version: then nothing was committed.
     """
     return _is_next(table, lambda: _commit(table, name, change))
 
 
 def _is_next(table: DeltaTable, commit: Callable[[], None]) -> bool:
-    """Whether a commit without retries became the next version. A failure that is no lost race is raised.
-
-    A commit that fails although the table is as it was is tried again after a pause: nothing has changed for the
-    decision behind it.
-    """
+    """Try to commit the next version; return False after a lost race, and raise any other failure."""
     before = table.version()
     for pause in (*PAUSES, None):
         try:
@@ -173,6 +164,7 @@ def _is_next(table: DeltaTable, commit: Callable[[], None]) -> bool:
                 return False
             if not isinstance(error, CommitFailedError):
                 raise
+            # The table is as it was, so the decision still holds: try the same commit again.
             if pause is None:
                 raise UnwritableError(_describe_refusal(table, error)) from error
             time.sleep(pause)
@@ -221,10 +213,10 @@ def read_arrow(
     where: pc.Expression | None = None,
     columns: list[str] | None = None,
 ) -> pa.Table:
-    """Rows of a table; an absent table reads as empty.
+    """Read rows of a table; an absent table reads as empty.
 
-    `where` may name only columns with statistics in the log: of the big tables none of text. delta-rs takes missing
-    ones for null bounds, and no row of the file is found.
+    `where` may name only columns with statistics in the log, so of the big tables none of text: delta-rs takes missing
+    statistics for null bounds, and finds no row of the file.
     """
     if not has_table(layout, name):
         return SCHEMAS[name].empty_table()
@@ -250,7 +242,7 @@ def read_snapshot(
 
 
 def live_paths(table: DeltaTable, generation: int | None = None) -> dict[str, int | None]:
-    """The live files of a table, or of one of its generations, with the generation of each."""
+    """Return the live files of a table, or of one of its generations, with the generation of each."""
     live = pa.table(table.get_add_actions(flatten=True))
     named = live["partition.generation"].to_pylist() if "partition.generation" in live.column_names else []
     generations = named or [None] * live.num_rows
@@ -265,10 +257,8 @@ def read_files(
     where: pc.Expression | None = None,
     columns: list[str] | None = None,
 ) -> pa.Table:
-    """The rows of some files of a table, given with the generation of each.
-
-    Only these files cost anything: the dataset of delta-rs makes an expression of the statistics of every live file.
-    """
+    """Read some files of a table, given with the generation of each."""
+    # Not by the dataset of delta-rs, which makes an expression of the statistics of every live file.
     wanted = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
     schema = FILE_SCHEMAS[name]
     stored = [column for column in wanted.names if column in schema.names]
@@ -284,19 +274,19 @@ def read_files(
 
 
 def read_file(folder: pafs.FileSystem, path: str, name: str) -> list[Row]:
-    """The rows of one data file of a table that is not partitioned; columns it was written without are null."""
+    """Read one data file of a table that is not partitioned; columns that it was written without are null."""
     rows = ds.dataset(path, schema=SCHEMAS[name], filesystem=folder, format="parquet").to_table()
     return list(rows.to_pylist())
 
 
 def list_files(layout: Layout, name: str, version: int, generation: int) -> list[str]:
-    """The data files of a generation at a version, as full paths or URIs."""
+    """List the data files of a generation at a version, as full paths or URIs."""
     table = open_version(layout, name, version)
     return list(table.file_uris(file_pruning_predicate=[("generation", "=", str(generation))]))
 
 
 def count_rows(layout: Layout, name: str, version: int, generation: int) -> int:
-    """The rows of a generation at a version, by the log alone."""
+    """Count the rows of a generation at a version, by the log alone."""
     live = pa.table(open_version(layout, name, version).get_add_actions(flatten=True))
     return pc.sum(live.filter(pc.equal(live["partition.generation"], generation))["num_records"]).as_py() or 0
 

@@ -1,7 +1,7 @@
-"""Keep the transaction markers of an open table up to date, by what each new version adds to them.
+"""Follow the transaction markers of an open table, by what each new version adds to them.
 
-delta-rs reads every log entry since the last checkpoint each time it is asked for a marker. On a disk that is cheap. In
-a bucket each entry is a request, and a writer asks several times in each batch.
+For each marker, delta-rs reads every log entry since the last checkpoint. On a disk that is cheap. In a bucket each
+entry is a request, and a writer asks several times in each batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Markers:
         self._table, self._folder, self._app_ids = table, folder, app_ids
         self._version = -1
         self._known: dict[str, int] = {}
-        # A driver's batches and its watch look from two threads.
+        # Two threads of a driver ask: its batches and its watch loop.
         self._lock = threading.Lock()
 
     def get(self, app_id: str) -> int | None:
@@ -39,7 +39,7 @@ class Markers:
         for number in range(self._version + 1, version + 1):
             found = read_markers(self._folder, number)
             if found is None:
-                # The entry was cleaned up: the table was opened by a checkpoint of the log.
+                # The entry was deleted: the table was opened from a later checkpoint of the log.
                 self._load(version)
                 return
             self._known |= {app_id: number for app_id, number in found.items() if app_id in self._app_ids}

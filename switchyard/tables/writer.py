@@ -1,8 +1,7 @@
-"""The one way into the big tables for a driver: fenced, and each micro-batch once.
+"""Write the big tables for a driver: fenced, and each micro-batch once. Nothing else writes them.
 
-A generation's newest attempt is written into the Delta log of every big table before it starts. Each commit reads that
-marker and must become the very next version, so an attempt that was replaced can never commit after its successor
-claimed the table, whatever it had already prepared.
+An attempt writes its number into the Delta log of every big table before it starts. Each commit reads that marker and
+must become the very next version, so a replaced attempt can never commit after its successor has claimed the table.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ FILE_ROWS = 2**20
 
 @dataclass(frozen=True)
 class Revision:
-    """Files that a batch adds to a table and files that these replace."""
+    """Files to add to a table, and files that these replace."""
 
     added: list[AddAction] = field(default_factory=list)
     removed: list[RemoveAction] = field(default_factory=list)
 
 
 def claim_attempt(layout: Layout, generation: int) -> int:
-    """Takes the next attempt number of a generation and fences every older attempt out of all big tables."""
+    """Take the next attempt number of a generation; fence every older attempt out of all big tables."""
     attempt = 0
 
     def take_next(table: DeltaTable) -> store.Change:
@@ -61,21 +60,21 @@ def check_fence(newest: int | None, generation: int, attempt: int) -> None:
 
 
 class TableWriter:
-    """One big table in the hands of one attempt of one generation."""
+    """Writes one big table for one attempt of one generation."""
 
     def __init__(self, layout: Layout, name: str, generation: int, attempt: int) -> None:
         self.name = name
         self.generation = generation
         self.attempt = attempt
         self.touched_files = 0
-        """Files read or written so far, about: a sign of work"""
+        """About how many files were read or written so far."""
         self.folder = Folder.at(layout.table(name))
         self._table = store.open_table(layout, name)
         app_ids = (attempt_app_id(generation), batch_app_id(generation), forgotten_app_id(generation))
         self._markers = Markers(self._table, self.folder, app_ids)
 
     def refresh(self) -> DeltaTable:
-        """The newest version, after making sure that this attempt may still write."""
+        """Return the table at its newest version; raise if this attempt may no longer write."""
         self._table.update_incremental()
         check_fence(self._markers.get(attempt_app_id(self.generation)), self.generation, self.attempt)
         return self._table
@@ -97,42 +96,41 @@ class TableWriter:
         return files.write_file(self.folder, self.generation, rows.select(self.schema.names))
 
     def scan(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The rows of a data file, piece by piece."""
+        """Read a data file, piece by piece."""
         self.touched_files += 1
         return scan_file(self.folder, path, self.schema, columns)
 
     def write_all(self, pieces: Iterable[pa.Table]) -> list[AddAction]:
-        """Writes rows as they come into as many files as they need."""
+        """Write rows as they come, into as many files as they need."""
         return [self.write(rows) for rows in gather(pieces, FILE_ROWS, FILE_BYTES)]
 
     def commit(self, batch_id: int, revise: Callable[[DeltaTable], Revision]) -> int:
-        """Commit a batch once and return the table's version; a batch that the table has already changes nothing."""
+        """Commit a batch, unless the table has it already; return the table's version."""
         return self._commit(batch_app_id(self.generation), batch_id, revise, is_always=False)
 
     def last_mark(self) -> int:
-        """The last mark of `forgotten` that this table has carried out, as of the last look."""
+        """Return the last mark of `forgotten` that this table has carried out, as of the last refresh."""
         return self._markers.get(forgotten_app_id(self.generation)) or 0
 
     def last_batch(self) -> int:
-        """The last batch that this table has, as of the last look; -1 before any."""
+        """Return the last batch that this table has, as of the last refresh; -1 before any."""
         last = self._markers.get(batch_app_id(self.generation))
         return -1 if last is None else last
 
     def commit_mark(self, number: int, revise: Callable[[DeltaTable], Revision]) -> int:
-        """Commit, once, what a mark of `forgotten` changes. A table without such rows records the mark as well."""
+        """Commit, once, what a mark of `forgotten` changes."""
+        # A table without such rows records the mark as well.
         return self._commit(forgotten_app_id(self.generation), number, revise, is_always=True)
 
     def _commit(self, app_id: str, number: int, revise: Callable[[DeltaTable], Revision], is_always: bool) -> int:
-        """Call `revise` again if compaction has replaced a file meanwhile that the revision removes.
-
-        With `is_always` a revision without files is committed, too: the table records that it has seen the number.
-        """
+        """Commit a revision with its number, once; with `is_always` also one without files."""
         revision: Revision | None = None
         for _ in range(store.MOST_RACES):
             self.refresh()
             last = self._markers.get(app_id)
             if last is not None and last >= number:
                 break
+            # Compaction may have replaced a file that the revision removes: then it is computed again.
             if revision is None or not self._still_holds(revision):
                 revision = revise(self._table)
             if not revision.added and not revision.removed and not is_always:
@@ -149,7 +147,5 @@ class TableWriter:
         return self.version
 
     def _still_holds(self, revision: Revision) -> bool:
-        if not revision.removed:
-            return True
-        live = set(pa.table(self._table.get_add_actions())["path"].to_pylist())
-        return all(action.path in live for action in revision.removed)
+        removed = {action.path for action in revision.removed}
+        return not removed or removed <= set(store.list_paths(self._table))

@@ -51,8 +51,6 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Remainder:
-    """What the command cannot remove at once."""
-
     where: str
     what: str
     goes: str
@@ -140,7 +138,7 @@ def _count_in_file(folder: Folder, path: str, name: str, user_id: str) -> int:
 
 
 def count_rows(layout: Layout, user_id: str, tell: Tell) -> Outcome:
-    """What a dry run shows."""
+    """Count what a dry run shows."""
     return Outcome({name: rows.total() for name, rows in find_rows(layout, check_user_id(user_id), tell).items()})
 
 
@@ -161,13 +159,14 @@ def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested
 
 
 def has_ended(ledger: Ledger, generation: int) -> bool:
-    """Whether no driver writes it unless it is resumed. A generation that the history does not know has ended."""
+    """Return whether no driver writes a generation, unless it is resumed."""
+    # A generation with rows that the history does not know has ended, too.
     is_known = ledger.command_of(generation) is not None
     return not is_known or ledger.is_finished(generation) or is_over(ledger, generation)
 
 
 def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: set[int]) -> Offsets:
-    """Return the end of every topic that was ever asked for; of a deleted topic, how far it was read."""
+    """Return the end of every topic that was ever asked for; of a deleted topic, the last position read."""
     generations = sorted({*ledger.generations, *with_rows})
     specs = [load_spec(layout, generation) for generation in generations]
     targets = [request.target for request in ledger.requests] + [spec.target for spec in specs if spec]
@@ -181,7 +180,8 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
 
 
 def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: int, tell: Tell) -> str:
-    """Have a mark carried out in one generation: by its driver, or here if it has ended. That may change meanwhile."""
+    """Have a mark carried out in one generation: by its driver, or here if the generation has ended."""
+    # Meanwhile, a generation may end or be resumed.
     for _ in range(MOST_CHANGES):
         if has_ended(history.ledger(), generation):
             try:
@@ -199,13 +199,13 @@ def carry_out_in_ended(layout: Layout, generation: int) -> str:
     spec, last = load_spec(layout, generation), newest_progress(layout, generation)
     if spec is None:
         return UNKNOWN
-    following = (last.batchId if last else -1) + 1
-    # A look first: one that still gets its first rows must not be fenced out for nothing.
-    if BatchSink(layout, spec, attempt=0).has_begun(following):
+    next_batch = (last.batchId if last else -1) + 1
+    # Checked before the claim, which would fence out a driver that is writing its first rows.
+    if BatchSink(layout, spec, attempt=0).has_begun(next_batch):
         return CUT_OFF
     attempt = claim_attempt(layout, generation)
     sink = BatchSink(layout, spec, attempt)
-    if sink.has_begun(following):
+    if sink.has_begun(next_batch):
         return CUT_OFF
     if sink.carry_out_marks() is not None and last is not None:
         report_again(layout, replace(last, attempt=attempt), datetime.now(UTC))
@@ -213,15 +213,15 @@ def carry_out_in_ended(layout: Layout, generation: int) -> str:
 
 
 def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) -> str:
-    """Wait until the driver has carried out the mark, and readers no longer see the person, or is silent."""
+    """Wait until the driver has carried out the mark and reported the versions without the person, or is silent."""
     began, next_report = datetime.now(UTC), Deadline(TELL_SECONDS)
-    patience = timedelta(seconds=settings.stale_seconds + settings.heartbeat_seconds)
+    allowed = timedelta(seconds=settings.stale_seconds + settings.heartbeat_seconds)
     while True:
         progress = newest_progress(settings.layout, generation)
         if progress is not None and mark_at(settings.layout, progress) >= mark:
             return DONE
         seen = max(began, progress.at) if progress else began
-        if datetime.now(UTC) - seen > patience:
+        if datetime.now(UTC) - seen > allowed:
             return SILENT
         if next_report.restart_if_passed(TELL_SECONDS):
             tell(f"generation {generation}: waiting for its driver")

@@ -28,7 +28,7 @@ from switchyard.upkeep.vacuum import vacuum_table
 
 LEAST_RETENTION_HOURS = 1.0
 CLOCK_SLACK = timedelta(minutes=1)
-"""How far the clocks of those who write files and those who report may be apart."""
+"""How far the clock of a machine that writes files may be from that of one that reports."""
 
 MERGED = ("swap_history", "control_raw", "audits", "incidents", "forgotten")
 """Small tables that keep all their rows. The status row is one file already."""
@@ -53,7 +53,7 @@ def start_round(settings: Settings, retention_hours: float | None = None, dry_ru
 
 
 def retire_rows(settings: Settings, asked: Round) -> Result:
-    """Removes rows, checkpoint and spec of generations whose keep time is over."""
+    """Remove rows, checkpoint and spec of generations whose keep time is over."""
     layout, history = settings.layout, open_history(settings.layout)
     ledger, status_row = history.ledger(), history.status_row()
     due = [
@@ -70,7 +70,7 @@ def retire_rows(settings: Settings, asked: Round) -> Result:
 
 
 def _remove(layout: Layout, generation: int) -> int:
-    """Fenced first, should a driver of it wake up; the spec goes last, so that a crash in between is seen."""
+    # Fence first, should a driver of it wake up. The spec goes last, so that the next round sees a crash in between.
     claim_attempt(layout, generation)
     files = remove_generation_rows(layout, generation)
     remove_checkpoint(layout, generation)
@@ -78,7 +78,7 @@ def _remove(layout: Layout, generation: int) -> int:
 
 
 def tend_small_tables(settings: Settings, asked: Round) -> Result:
-    """Merges the files of the small tables and drops rows of logs and progress beyond their keep time."""
+    """Merge the files of the small tables; drop rows of logs and progress beyond their keep time."""
     layout, keeping = settings.layout, settings.keeping
     ledger = HistoryStore(layout).ledger()
     progress = small_tables.Shortened("progress")
@@ -95,7 +95,7 @@ def tend_small_tables(settings: Settings, asked: Round) -> Result:
 
 
 def vacuum(settings: Settings, asked: Round) -> Result:
-    """Deletes files and log entries that no needed version names, then lets go of old versions."""
+    """Delete files and log entries that no needed version names; then let generations at rest name new versions."""
     layout = settings.layout
     ledger = HistoryStore(layout).ledger()
     living = [generation for generation in ledger.generations if load_spec(layout, generation) is not None]
@@ -103,15 +103,7 @@ def vacuum(settings: Settings, asked: Round) -> Result:
     at_work = [generation for generation in living if not ledger.is_retired(generation)]
     in_flight = {g: at and at - CLOCK_SLACK for g, at in last_batches(layout, at_work).items()}
     done = [
-        vacuum_table(
-            layout,
-            name,
-            now=asked.now,
-            retention=asked.retention,
-            referenced=referenced.get(name, ()),
-            in_flight=in_flight,
-            dry_run=asked.dry_run,
-        )
+        vacuum_table(layout, name, asked.now, asked.retention, referenced.get(name, ()), in_flight, asked.dry_run)
         for name in (*BIG_TABLES, *SMALL_TABLES)
         if store.has_table(layout, name)
     ]
@@ -128,7 +120,7 @@ def _is_at_rest(ledger: Ledger, generation: int, asked: Round) -> bool:
 
 
 def clean_logs(settings: Settings, asked: Round) -> Result:
-    """Removes what ended processes have left on this machine's disk, and old logs of tasks."""
+    """Remove what ended processes have left on this machine's disk, and old logs of tasks."""
     from switchyard.drivers.tidying import tidy
 
     return asdict(tidy(settings.workspace, asked.now, settings.keeping.logs, asked.dry_run))
@@ -145,7 +137,7 @@ ORDER = ("retire_rows", COMPACT, "small_tables", "vacuum", "clean_logs")
 
 
 def summarise(results: Mapping[str, Result]) -> Result:
-    """What a round has saved, in numbers; a step that gave no result saved nothing."""
+    """Add up what a round has saved; a step without a result saved nothing."""
     compacted, tended, vacuumed = (_tables(results.get(step)) for step in (COMPACT, "small_tables", "vacuum"))
     retired, logs = results.get("retire_rows") or {}, results.get("clean_logs") or {}
     return {

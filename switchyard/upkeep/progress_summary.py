@@ -1,4 +1,4 @@
-"""Shorten `progress`: drop old heartbeats, and sum up old batches in one row.
+"""Shorten `progress`: drop old heartbeats, and add up old batches in one row.
 
 The audit adds up all batches of a generation and checks that each begins where the one before ended. A summary row
 stands for an unbroken chain of batches: it begins where the first began and has the sums of all. A break stays visible.
@@ -25,17 +25,17 @@ LARGEST = ("rowsPerSecond", "batchMs")
 
 @dataclass(frozen=True)
 class Known:
-    """What all rows of a generation say that some of them cannot."""
+    """What follows only from all rows of a generation."""
 
     batches: Numbers
     """The batches that were reported, and how often each."""
     times: Numbers
     newest: tuple[int, int]
-    """Attempt and time of the last row of the newest attempt: it says where the generation stands."""
+    """Attempt and time of the last row of the newest attempt, which has the position of the generation."""
 
 
 def know_progress(pieces: Iterable[pa.Table]) -> Known:
-    """Needs only the columns KNOWN_BY."""
+    """Read rows with the columns KNOWN_BY."""
     ids, newest = [np.empty(0, np.int64)], (-1, 0)
     for rows in pieces:
         attempts, at = rows["attempt"].to_numpy(), rows["at"].cast(pa.int64()).to_numpy()
@@ -47,9 +47,9 @@ def know_progress(pieces: Iterable[pa.Table]) -> Known:
 
 
 def summarize_progress(rows: pa.Table, before: datetime, known: Known | None = None) -> pa.Table:
-    """Shorten what is older than `before` in rows of one generation; return them sorted by time.
+    """Shorten the rows of a generation that are older than `before`; return all sorted by time.
 
-    `known` is needed when these are not all rows of the generation.
+    `known` is needed if these are not all rows of the generation.
     """
     rows = rows.sort_by([("at", "ascending")])
     if rows.num_rows == 0:
@@ -62,7 +62,7 @@ def summarize_progress(rows: pa.Table, before: datetime, known: Known | None = N
     old = rows.filter(pc.and_(is_old, is_batch))
     is_elsewhere = _is_elsewhere(rows.filter(is_batch)["batchId"], old["batchId"], known)
     is_again = pc.is_in(old["batchId"], again.combine_chunks())
-    # A resumed generation may report its last batch once more: that one must not hold the sums of others.
+    # A resumed generation may report its last batch again, which replaces the row: it must not hold sums of others.
     is_last = pc.equal(old["batchId"], pa.scalar(known.batches.max(initial=-1)))
     is_apart = pc.or_(is_last, is_elsewhere)
     heartbeat = rows.filter(pc.and_(pc.and_(is_old, pc.invert(is_batch)), pa.array(_is_newest(rows, known))))
@@ -72,14 +72,14 @@ def summarize_progress(rows: pa.Table, before: datetime, known: Known | None = N
 
 
 def _is_elsewhere(here: pa.ChunkedArray, asked: pa.ChunkedArray, known: Known) -> pa.Array:
-    """Whether a batch was also reported in rows that are not here. Its last report counts, wherever that is."""
+    """Return whether a batch was also reported in rows that are not here, which may hold its last report."""
     batches, times = np.unique(here.to_numpy(), return_counts=True)
     all_times = known.times[np.searchsorted(known.batches, batches)]
     return pa.array(np.isin(asked.to_numpy(), batches[all_times > times]))
 
 
 def _is_newest(rows: pa.Table, known: Known) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Find the last row of the newest attempt, if it is among these."""
+    """Return a mask of the last row of the newest attempt, if it is among these."""
     attempts, at = rows["attempt"].to_numpy(), rows["at"].cast(pa.int64()).to_numpy()
     is_newest = (attempts == known.newest[0]) & (at == known.newest[1])
     is_newest[np.flatnonzero(is_newest)[:-1]] = False
@@ -87,14 +87,14 @@ def _is_newest(rows: pa.Table, known: Known) -> np.ndarray[Any, np.dtype[np.bool
 
 
 def keep_last(batches: pa.Table) -> pa.Table:
-    """One row for each batch, as last reported, in order."""
+    """Keep the last report of each batch, in order."""
     ordered = batches.sort_by([("batchId", "ascending"), ("at", "ascending")])
     ids = ordered["batchId"].to_numpy()
     return ordered.filter(pa.array(np.append(ids[1:] != ids[:-1], True)[: len(ids)]))
 
 
 def summarize_batches(batches: pa.Table) -> pa.Table:
-    """One row for each unbroken chain of batches; a batch that was reported twice counts once, as last reported."""
+    """Make one row of each unbroken chain of batches; of a batch that was reported twice the last report counts."""
     if batches.num_rows == 0:
         return batches
     ordered = keep_last(batches)

@@ -1,4 +1,4 @@
-"""The versions of the big tables that progress rows name: they stay readable for as long as somebody may open them."""
+"""Find the versions of the big tables that progress rows name: vacuum keeps them while a reader may open them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TICK = timedelta(microseconds=1)
 
 
 def read_referenced_versions(layout: Layout, generations: Collection[int], since: datetime) -> dict[str, set[int]]:
-    """By table: the versions of each generation's newest row, and of all rows that were written since a moment."""
+    """Return, by table, the versions in each generation's newest row, and in all rows since a moment."""
     newest = [row for row in (newest_progress(layout, generation) for generation in generations) if row]
     referenced = {name: {row.version_of(name) for row in newest} for name in BIG_TABLES}
     for rows in _scan_since(layout, generations, since):
@@ -42,7 +42,7 @@ def _scan_since(layout: Layout, generations: Collection[int], since: datetime) -
 
 
 def last_batches(layout: Layout, generations: Collection[int]) -> dict[int, datetime | None]:
-    """When each generation last reported a batch; None when it has not yet."""
+    """Return when each generation last reported a batch; None if it never has."""
     table = store.open_table(layout, "progress")
     return {generation: _last_batch(table, generation) for generation in generations}
 
@@ -55,21 +55,18 @@ def _last_batch(table: DeltaTable, generation: int) -> datetime | None:
 
 
 def reference_newest_versions(layout: Layout, generation: int) -> bool:
-    """Report the newest versions for a retired generation, so that vacuum need not keep the old ones for it.
-
-    Its rows are the same at both, unless an attempt died within a batch or while it carried out a mark. Then the old
-    versions stay referenced until that is finished. The new row has the time of the one that it repeats, because it is
-    no sign of life.
-    """
+    """Report the newest versions for a retired generation, so that vacuum need not keep the old ones for it."""
     last = newest_progress(layout, generation)
     if last is None:
         return False
     tables = {name: store.open_table(layout, name) for name in BIG_TABLES}
     written = [table.transaction_version(batch_app_id(generation)) for table in tables.values()]
     marks = {table.transaction_version(forgotten_app_id(generation)) or 0 for table in tables.values()}
+    # The rows are the same at both versions, unless an attempt died within a batch, or while it carried out a mark.
     is_half_done = len(marks) > 1 or any(batch is not None and batch > last.batchId for batch in written)
     versions = {name: int(table.version()) for name, table in tables.items()}
     if is_half_done or versions == last.versions():
         return False
+    # Nearly the same time: the row is no sign of life.
     report(layout, repeat_row(last, last.at + TICK, versions))
     return True

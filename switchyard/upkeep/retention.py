@@ -19,8 +19,8 @@ _DRAFT = re.compile(r"^(?:_commit_.*\.tmp|.*#\d+)$")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A file as it was found below a table's folder."""
+class StoredFile:
+    """A file below the folder of a table."""
 
     path: str
     size: int
@@ -32,7 +32,7 @@ class Stored:
 class LogPlan:
     oldest: int
     """The oldest version that can still be opened afterwards."""
-    expired: list[Stored]
+    expired: list[StoredFile]
 
 
 def generation_in(path: str) -> int | None:
@@ -41,26 +41,25 @@ def generation_in(path: str) -> int | None:
 
 
 def find_garbage(
-    stored: Iterable[Stored],
+    stored: Iterable[StoredFile],
     named: Collection[str],
     now: datetime,
     retention: timedelta,
     in_flight: Mapping[int, datetime | None],
-) -> list[Stored]:
-    """Files that no needed version names, and that no batch under way can be about to name.
+) -> list[StoredFile]:
+    """Return files that no needed version names, and that no running batch may still name.
 
-    `named` are the files of all needed versions. A file is written before the commit that names it, so it may have
-    been in use within the retention although it is older than that: twice the time is waited. `in_flight` has every
-    generation that may have a driver, with the time of its last report of a batch: a batch may take as long as it
-    likes, and None is a generation that has not reported any.
+    `named` are the files of all needed versions. `in_flight` has every generation that may have a driver, with the
+    time of the last batch that it reported; None if it has reported none.
     """
+    # A file is older than the commit that names it, and may have been in use within the retention: so wait twice.
     limit = now - 2 * retention
     return [
         file for file in stored if file.path not in named and file.at < limit and not _is_in_flight(file, in_flight)
     ]
 
 
-def _is_in_flight(file: Stored, in_flight: Mapping[int, datetime | None]) -> bool:
+def _is_in_flight(file: StoredFile, in_flight: Mapping[int, datetime | None]) -> bool:
     generation = generation_in(file.path)
     if generation is None or generation not in in_flight:
         return False
@@ -68,26 +67,23 @@ def _is_in_flight(file: Stored, in_flight: Mapping[int, datetime | None]) -> boo
     return reported is None or file.at >= reported
 
 
-def version_at(log: Iterable[Stored], moment: datetime) -> int | None:
-    """The version that was the newest at a moment, of those whose commits are still there."""
+def version_at(log: Iterable[StoredFile], moment: datetime) -> int | None:
+    """Return the version that was the newest at a moment, of those whose commits are still there."""
     commits = {version: file.at for file in log if (version := _version(file.path, _COMMIT)) is not None}
     before = [version for version, at in commits.items() if at <= moment]
     return max(before) if before else min(commits, default=None)
 
 
-def first_readable(log: Sequence[Stored]) -> int:
-    """The oldest version that can be opened: the log begins with its first commit, or with a checkpoint."""
+def first_readable(log: Sequence[StoredFile]) -> int:
+    """Return the oldest version that can be opened: the log begins with its first commit, or with a checkpoint."""
     commits = [version for file in log if (version := _version(file.path, _COMMIT)) is not None]
     checkpoints = [version for file in log if (version := _version(file.path, _CHECKPOINT)) is not None]
     return 0 if 0 in commits else min(checkpoints, default=0)
 
 
-def plan_log(log: Sequence[Stored], needed: Iterable[int], now: datetime, retention: timedelta) -> LogPlan:
-    """Keeps the newest checkpoint not after any needed version, and everything from there on.
-
-    The checkpoint must be older than the retention: a reader that began to open the table before it was written still
-    needs the entries that it replaces.
-    """
+def plan_log(log: Sequence[StoredFile], needed: Iterable[int], now: datetime, retention: timedelta) -> LogPlan:
+    """Keep the newest checkpoint that is not after any needed version, and everything from there on."""
+    # A reader that began to open the table before a checkpoint was written still needs the entries that it replaces.
     old_enough = [file for file in log if file.at <= now - retention]
     checkpoints = [version for file in old_enough if (version := _version(file.path, _CHECKPOINT)) is not None]
     first_needed = min(needed, default=0)

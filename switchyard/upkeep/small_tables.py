@@ -18,22 +18,14 @@ from switchyard.tables.files import LiveFile, list_files
 from switchyard.tables.folders import Folder
 from switchyard.tables.pieces import FILE_BYTES, gather, scan_files
 from switchyard.tables.schemas import FILE_SCHEMAS, PROGRESS, TIMESTAMP
+from switchyard.tables.stable_names import NEWEST_BY
 from switchyard.upkeep.progress_summary import KNOWN_BY, know_progress, summarize_progress
 
 ROWS_PER_FILE = 20_000
 MOST_LOOKS = 5
 BYTES_PER_FILE = 4 * 2**20
 Keep = Callable[[Iterable[pa.Table]], Iterable[pa.Table]]
-"""Of the rows of some files, given in pieces, those that stay."""
-SORTED_BY = {
-    "swap_history": "at",
-    "logs": "ts",
-    "control_raw": "ts",
-    "progress": "at",
-    "audits": "at",
-    "incidents": "at",
-    "forgotten": "at",
-}
+"""Returns, of the rows of some files, those that stay."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +45,10 @@ class Shortened:
 
 
 def shorten_logs(layout: Layout, before: datetime, dry_run: bool = False) -> Shortened:
-    """Merges the files of `logs` and drops lines older than a moment."""
-    limit = pa.scalar(before, TIMESTAMP)
+    """Merge the files of `logs`; drop lines older than a moment."""
 
     def keep(pieces: Iterable[pa.Table]) -> Iterable[pa.Table]:
-        return (rows.filter(pc.greater_equal(rows["ts"], limit)) for rows in pieces)
+        return (rows.filter(pc.greater_equal(rows["ts"], pa.scalar(before, TIMESTAMP))) for rows in pieces)
 
     return shorten(layout, "logs", None, lambda table: keep, dry_run)
 
@@ -76,7 +67,7 @@ def shorten_progress(layout: Layout, generation: int, before: datetime | None, d
 
 
 def merge_small(layout: Layout, name: str, dry_run: bool = False) -> Shortened:
-    """Merges the files of a table that keeps all its rows."""
+    """Merge the files of a table that keeps all its rows."""
     return shorten(layout, name, None, lambda table: lambda pieces: pieces, dry_run)
 
 
@@ -97,8 +88,8 @@ def shorten(
 
 
 def cut_by_time(table: DeltaTable, name: str, generation: int | None) -> list[list[LiveFile]]:
-    """The files in the order of their rows, in groups that become one file each."""
-    stamps = {path: file.stamps.get(SORTED_BY[name]) for path, file in list_data_files(table).items()}
+    """Group the files, in the order of the times of their rows; each group becomes one file."""
+    stamps = {path: file.stamps.get(NEWEST_BY[name][0]) for path, file in list_data_files(table).items()}
     firsts = {path: span[0] for path, span in stamps.items() if span}
     never = datetime.min.replace(tzinfo=UTC)
     groups: list[list[LiveFile]] = []
@@ -121,7 +112,7 @@ class _Group:
     files: list[LiveFile]
 
     def shorten(self, keep: Keep, dry_run: bool) -> Shortened | None:
-        """Returns None if another writer has replaced one of the files."""
+        """Write the rows that stay; return None if another writer has replaced one of the files."""
         before = sum(file.rows for file in self.files)
         kept = sum(rows.num_rows for rows in keep(self._scan()))
         removed = before - kept
@@ -129,7 +120,7 @@ class _Group:
             return Shortened(self.name, 1, 1)
         if dry_run:
             return Shortened(self.name, len(self.files), -(-kept // ROWS_PER_FILE), removed)
-        folder, stamp = Folder.at(self.layout.table(self.name)), SORTED_BY[self.name]
+        folder, stamp = Folder.at(self.layout.table(self.name)), NEWEST_BY[self.name][0]
         parts = (rows.sort_by(stamp) for rows in gather(keep(self._scan()), ROWS_PER_FILE, FILE_BYTES))
         added = [files.write_file(folder, self.generation, rows, bool(removed)) for rows in parts]
         if replace_files(self.layout, self.name, self.generation, self.files, added, data_change=bool(removed)):
@@ -137,6 +128,5 @@ class _Group:
         return None
 
     def _scan(self) -> Iterator[pa.Table]:
-        """The rows; columns that they were written without are null."""
         live = {file.path: file.rows for file in self.files}
         return scan_files(Folder.at(self.layout.table(self.name)), live, FILE_SCHEMAS[self.name])

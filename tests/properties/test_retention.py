@@ -12,7 +12,7 @@ from switchyard.swap import flip_rules, retirement_rules
 from switchyard.swap.history import LIFE, SETTLING, Entry, Event, Ledger, StatusRow
 from switchyard.tables.compaction import choose_files, count_overlaps, cut_into_groups
 from switchyard.tables.files import LiveFile
-from switchyard.upkeep.retention import Stored, find_garbage, first_readable, plan_log, version_at
+from switchyard.upkeep.retention import StoredFile, find_garbage, first_readable, plan_log, version_at
 from tests.specs import TARGET
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -24,17 +24,17 @@ def ago(minutes: float) -> datetime:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[list[Stored], list[tuple[datetime, set[str]]]]:
+def tables(draw: st.DrawFn) -> tuple[list[StoredFile], list[tuple[datetime, set[str]]]]:
     """Files, and the versions that name them: a file is written before its commit and may be removed by a later one."""
     times = sorted(draw(st.lists(st.integers(0, 600), min_size=1, max_size=12)), reverse=True)
-    stored: list[Stored] = []
+    stored: list[StoredFile] = []
     versions: list[tuple[datetime, set[str]]] = []
     live: set[str] = set()
     for number, minutes in enumerate(times):
         for path in draw(st.sets(st.sampled_from(sorted(live)))) if live else ():
             live = live - {path}
         path = f"generation={draw(st.integers(1, 2))}/part-{number}"
-        stored.append(Stored(path, 1, ago(minutes + draw(st.integers(0, 59)))))
+        stored.append(StoredFile(path, 1, ago(minutes + draw(st.integers(0, 59)))))
         live = live | {path}
         versions.append((ago(minutes), live))
     return stored, versions
@@ -43,11 +43,11 @@ def tables(draw: st.DrawFn) -> tuple[list[Stored], list[tuple[datetime, set[str]
 @settings(deadline=None)
 @given(tables(), st.sets(st.integers(0, 11)))
 def test_no_file_goes_that_could_be_read_within_the_retention(
-    table: tuple[list[Stored], list[tuple[datetime, set[str]]]], pinned: set[int]
+    table: tuple[list[StoredFile], list[tuple[datetime, set[str]]]], pinned: set[int]
 ) -> None:
     """A batch takes less than an hour here, which is the retention."""
     stored, versions = table
-    log = [Stored(f"{number:020}.json", 1, at) for number, (at, _) in enumerate(versions)]
+    log = [StoredFile(f"{number:020}.json", 1, at) for number, (at, _) in enumerate(versions)]
     first = version_at(log, NOW - HOUR)
     assert first is not None
     referenced = {number for number in pinned if number < len(versions)}
@@ -61,7 +61,7 @@ def test_no_file_goes_that_could_be_read_within_the_retention(
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5_000)), max_size=20), st.integers(0, 5_000))
 def test_a_batch_may_take_as_long_as_it_likes(written: list[tuple[int, int]], reported: int) -> None:
-    stored = [Stored(f"generation={g}/bulk-1-7/part-{n}", 1, ago(at)) for n, (g, at) in enumerate(written)]
+    stored = [StoredFile(f"generation={g}/bulk-1-7/part-{n}", 1, ago(at)) for n, (g, at) in enumerate(written)]
     gone = set(find_garbage(stored, set(), NOW, HOUR, {1: ago(reported), 2: None}))
     for file, (generation, at) in zip(stored, written, strict=True):
         may_be_used = generation == 2 or (generation == 1 and at <= reported)
@@ -69,27 +69,29 @@ def test_a_batch_may_take_as_long_as_it_likes(written: list[tuple[int, int]], re
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Stored]:
+def logs(draw: st.DrawFn) -> list[StoredFile]:
     """A log as it may be found: its beginning cut off at a checkpoint, some checkpoints, other files."""
     last = draw(st.integers(0, 30))
     checkpoints = draw(st.sets(st.integers(0, last)))
     begin = draw(st.sampled_from(sorted({0, *checkpoints})))
     older = draw(st.integers(0, 20))
-    found = [Stored(f"{version:020}.json", 1, ago(last - version)) for version in range(begin, last + 1)]
+    found = [StoredFile(f"{version:020}.json", 1, ago(last - version)) for version in range(begin, last + 1)]
     # What the log begins with was there before anybody listed it.
     found += [
-        Stored(f"{version:020}.checkpoint.parquet", 1, ago(60 if version == begin else max(0, last - version - older)))
+        StoredFile(
+            f"{version:020}.checkpoint.parquet", 1, ago(60 if version == begin else max(0, last - version - older))
+        )
         for version in checkpoints
         if version >= begin
     ]
-    found.append(Stored("_last_checkpoint", 1, ago(0)))
+    found.append(StoredFile("_last_checkpoint", 1, ago(0)))
     return draw(st.permutations(found))
 
 
 @settings(deadline=None)
 @given(logs(), st.integers(0, 30), st.data())
 def test_every_needed_version_can_be_opened_after_the_log_is_cut(
-    log: list[Stored], minutes: int, data: st.DataObject
+    log: list[StoredFile], minutes: int, data: st.DataObject
 ) -> None:
     last = max(int(file.path[:20]) for file in log if file.path.endswith(".json"))
     needed = data.draw(st.sets(st.integers(first_readable(log), last), min_size=1))
@@ -108,7 +110,7 @@ def test_every_needed_version_can_be_opened_after_the_log_is_cut(
 
 
 def test_drafts_of_dead_writers_go_from_the_log() -> None:
-    log = [Stored("00000000000000000000.json", 1, ago(900)), Stored("_commit_ab.json.tmp", 1, ago(900))]
+    log = [StoredFile("00000000000000000000.json", 1, ago(900)), StoredFile("_commit_ab.json.tmp", 1, ago(900))]
     assert [file.path for file in plan_log(log, {0}, NOW, HOUR).expired] == ["_commit_ab.json.tmp"]
     fresh = [log[0], replace(log[1], at=ago(1))]
     assert plan_log(fresh, {0}, NOW, HOUR).expired == []

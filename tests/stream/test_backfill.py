@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.errors import FencedError, InputError
 from switchyard.health.checks import CHECKS, Level
-from switchyard.health.inputs import run_check
+from switchyard.health.inputs import run_checks
 from switchyard.health.status_report import describe_status
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import BIG_TABLES, JOIN_TYPES, Layout
@@ -418,5 +418,5 @@ def assert_it_is_healthy(settings: Settings, topics: Topics) -> None:
     assert (status["generation"], status["healthy"], status["reason"]) == (2, True, "it is a finished snapshot")
     assert (status["snapshot"]["from"], status["snapshot"]["to"]) == ("earliest", "latest")
     assert {row["generation"] for row in newest_rows(settings.layout, "final_ui", 5)} == {2}
-    levels = {check: run_check(settings, topics.kafka, check).level for check in CHECKS if check != "disk"}
+    levels = {check: run_checks(settings, topics.kafka, [check])[0].level for check in CHECKS if check != "disk"}
     assert set(levels.values()) == {Level.OK}, levels

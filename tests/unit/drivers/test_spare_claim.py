@@ -45,7 +45,7 @@ def test_a_taken_spare_is_followed_from_its_order_on_and_counts_as_the_generatio
         assert end_spares(workspace) == []
         os.killpg(process.pid, signal.SIGKILL)
         assert eventually(taken.poll) == -signal.SIGKILL
-        taken.forget()
+        hand_off.remove()
     assert not hand_off.folder.exists()
     assert said == []
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.health.gaps import Stored, cut_spans, find_gaps, find_unsettled, take_first
+from switchyard.health.gaps import StoredOffsets, cut_spans, find_gaps, find_unsettled, take_first
 from switchyard.offsets import Gap
 from switchyard.policies import Target
 from switchyard.swap.history import Entry, Event, Ledger
@@ -27,7 +27,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 def test_stored_offsets_and_gaps_are_the_whole_range_and_do_not_overlap(
     start: int, length: int, stored: list[int], most: int
 ) -> None:
-    def read(spans: list[Gap]) -> list[Stored]:
+    def read(spans: list[Gap]) -> list[StoredOffsets]:
         return [("t", 0, np.array(part, np.int64)) for part in (stored[:9], stored[9:])]
 
     gaps = list(find_gaps({"t": {0: start}}, {"t": {0: start + length}}, read, most))

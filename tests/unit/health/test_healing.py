@@ -16,7 +16,7 @@ from switchyard.drivers import processes
 from switchyard.drivers.running_drivers import list_drivers
 from switchyard.health.checks import Level
 from switchyard.health.healing import heal
-from switchyard.health.inputs import run_check
+from switchyard.health.inputs import run_checks
 from switchyard.layout import Layout
 from switchyard.settings import Settings
 from switchyard.swap import flip, transitions
@@ -150,18 +150,18 @@ def test_a_driver_of_a_generation_that_is_over_is_ended(settings: Settings) -> N
         assert heal(settings, lambda run_id: "running").done == []
         assert driver.poll() is None
         settings = hurry(settings)
-        eventually(lambda: run_check(settings, {}, "drivers").level is Level.REPAIRING)
+        eventually(lambda: run_checks(settings, {}, ["drivers"])[0].level is Level.REPAIRING)
         healing = heal(settings, lambda run_id: "running")
         assert driver.wait(10) == -9
     assert "which is over" in healing.done[0]
-    assert run_check(settings, {}, "drivers").level is Level.OK
+    assert run_checks(settings, {}, ["drivers"])[0].level is Level.OK
 
 
 def test_the_checks_that_need_no_broker_look_at_the_real_tables(settings: Settings) -> None:
-    assert run_check(settings, {}, "heartbeat").level is Level.OK
+    assert run_checks(settings, {}, ["heartbeat"])[0].level is Level.OK
     report_at(settings, 1)
     for check in ("heartbeat", "progress", "lag", "rejects", "disk", "swap", "drivers"):
-        assert run_check(settings, {}, check).level in (Level.OK, Level.WARNING), check
+        assert run_checks(settings, {}, [check])[0].level in (Level.OK, Level.WARNING), check
 
 
 def test_the_age_of_a_process_is_that_of_its_start() -> None:
