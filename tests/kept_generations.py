@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
-from switchyard.policies import Rules, Target
-from switchyard.swap import transitions
-from switchyard.swap.history import Event
+from switchyard.policies import Target
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
+from tests.histories import activate, make_ready
 
 JOINS = ("left", "inner", "natural", "asof")
 
 
-def ask(history: HistoryStore, number: int) -> None:
-    target, deadline = Target("users", "accounts", JOINS[number % 4]), datetime.now(UTC) + Rules().ready_deadline
-    asked = transitions.ask_once(history, f"s-{number}", "test", number, target, deadline=deadline)
-    for event in (Event.STARTING, Event.READY):
-        transitions.note(history, asked.entry(event))
+def make_kept(history: HistoryStore) -> None:
+    """Make four generations active one after the other, and a fifth that waits for its flip."""
+    for number in range(1, 6):
+        step = activate if number < 5 else make_ready
+        step(history, f"s-{number}", Target("users", "accounts", JOINS[number % 4]), number)
 
 
 def lingering(history: HistoryStore) -> list[int | None]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from switchyard.layout import Layout
-from switchyard.policies import Rules
-from switchyard.swap import flip, transitions
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
-from tests.kept_generations import ask
+from tests.kept_generations import make_kept
 
 
 @pytest.fixture
@@ -26,10 +23,5 @@ def kept_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 def kept(kept_root: Layout) -> HistoryStore:
     """Four generations that were active one after the other, and a fifth that is being built."""
     history = open_history(kept_root)
-    for number in range(1, 5):
-        ask(history, number)
-        now = datetime.now(UTC)
-        assert flip.try_flip(history, f"s-{number}", now, Rules(dwell=timedelta()))
-        transitions.settle_due(history, now)
-    ask(history, 5)
+    make_kept(history)
     return history

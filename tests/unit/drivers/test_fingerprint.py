@@ -9,6 +9,7 @@ from switchyard.drivers.spares import (
     find_differences,
 )
 from switchyard.settings import Settings
+from tests.specs import make_settings
 
 
 def test_the_fingerprint_names_what_has_changed(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_the_fingerprint_names_what_has_changed(tmp_path: Path) -> None:
     for path in (jar, code):
         path.write_text("text")
     conf = {"spark.driver.extraClassPath": f"{jar}:/not/there.jar", "spark.x": "1"}
-    settings = Settings(root=str(tmp_path))
+    settings = make_settings(tmp_path)
 
     def fingerprint(settings: Settings = settings, master: str = "local[2]", token_url: str = "") -> dict[str, str]:
         return fingerprint_driver(settings, master, conf, token_url, project=tmp_path / "project")

@@ -102,7 +102,7 @@ def test_jars_without_those_of_an_object_store_are_complete_until_these_are_want
     for jar in locked:
         (tmp_path / "jars" / jar.group).mkdir(parents=True, exist_ok=True)
         (tmp_path / "jars" / jar.group / jar.name).write_bytes(b"")
-    jars._mark_verified(tmp_path / "jars")
+    jars._write_verified(tmp_path / "jars")
     assert jars.is_complete(tmp_path)
     assert not jars.is_complete(tmp_path, jars.OPTIONAL)
 

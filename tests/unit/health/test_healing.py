@@ -19,20 +19,21 @@ from switchyard.health.healing import heal
 from switchyard.health.inputs import run_checks
 from switchyard.layout import Layout
 from switchyard.settings import Settings
-from switchyard.swap import flip, transitions
+from switchyard.swap import transitions
 from switchyard.swap.history import Entry, Event
 from switchyard.swap.log_messages import open_history
 from switchyard.tables import store
 from switchyard.tables.progress import Progress, report
+from tests import histories
 from tests.histories import write
-from tests.specs import TARGET
+from tests.specs import TARGET, make_settings
 from tests.waiting import eventually
 
 
 @pytest.fixture
 def settings(layout: Layout) -> Settings:
-    settings = Settings(
-        root=layout.root, hung_seconds=5, ready_deadline_seconds=0.001, min_dwell_seconds=0, heartbeat_seconds=1
+    settings = make_settings(
+        layout, hung_seconds=5, ready_deadline_seconds=0.001, min_dwell_seconds=0, heartbeat_seconds=1
     )
     activate(settings, "first")
     return settings
@@ -40,13 +41,7 @@ def settings(layout: Layout) -> Settings:
 
 def activate(settings: Settings, swap_id: str) -> int:
     """A generation that was asked for, became ready and is active."""
-    history = open_history(settings.layout)
-    request = transitions.ask_once(history, swap_id, "test", None, TARGET)
-    for event in (Event.STARTING, Event.READY):
-        transitions.note(history, request.entry(event))
-    assert flip.try_flip(history, swap_id, datetime.now(UTC), settings.rules)
-    transitions.settle_due(history, datetime.now(UTC))
-    return request.generation
+    return histories.activate(open_history(settings.layout), swap_id, rules=settings.rules).generation
 
 
 def report_at(settings: Settings, seconds_ago: float, attempt: int = 3) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,12 +17,13 @@ from deltalake import DeltaTable, write_deltalake
 from switchyard.layout import Layout
 from switchyard.policies import Rules, Target
 from switchyard.swap import flip, flip_rules, transitions
-from switchyard.swap.history import Entry, Event, Ledger, Request, StatusRow, next_swap_id
+from switchyard.swap.history import Entry, Event, Ledger, StatusRow, next_swap_id
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.tables.status import read_status
 from switchyard.wording import mask_emails
+from tests import histories
 from tests.histories import set_row, write
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,22 +31,9 @@ RULES = Rules()
 LEFT, INNER = Target("users", "accounts", "left"), Target("users", "accounts", "inner")
 
 
-def ask(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
-    return transitions.ask_once(history, swap_id, "test", None, target, deadline=now + RULES.ready_deadline)
-
-
-def make_ready(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
-    request = ask(history, swap_id, target, now)
-    transitions.note(history, request.entry(Event.STARTING))
-    transitions.note(history, request.entry(Event.READY))
-    return request
-
-
-def apply(history: HistoryStore, swap_id: str, target: Target = LEFT, now: datetime = NOW) -> Request:
-    request = make_ready(history, swap_id, target, now)
-    assert flip.try_flip(history, swap_id, now, RULES)
-    transitions.settle_due(history, now)
-    return request
+ask = partial(histories.ask, now=NOW)
+make_ready = partial(histories.make_ready, now=NOW)
+apply = partial(histories.activate, now=NOW, rules=RULES)
 
 
 def race(layout: Layout, work: Callable[..., None], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -91,7 +80,7 @@ def test_a_flip_replaces_the_row_and_counts_the_epoch(layout: Layout) -> None:
     history = HistoryStore(layout)
     apply(history, "s-1")
     later = datetime.now(UTC) + timedelta(seconds=60)
-    apply(history, "s-2", INNER, later)
+    apply(history, "s-2", INNER, now=later)
     assert history.status_row() == StatusRow(2, INNER, later, 2, flipped=2)
     assert len(store.read_rows(layout, "status")) == 1
     events = [(entry.swapId, entry.event) for entry in history.ledger().entries]

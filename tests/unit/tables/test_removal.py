@@ -13,24 +13,20 @@ from switchyard.layout import BIG_TABLES, Layout, attempt_app_id
 from switchyard.policies import Rules, Target
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
-from switchyard.swap import flip, transitions
+from switchyard.swap import transitions
 from switchyard.swap.generations import keep_spec, load_spec, remove_checkpoint
-from switchyard.swap.history import Event, Request
+from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.reconcile import clean_up, reconcile
 from switchyard.tables import store
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import check_fence, claim_attempt
+from tests.histories import activate, ask
 from tests.specs import make_spec
 
 NOW = datetime.now(UTC)
 RULES = Rules()
 TARGETS = {1: Target("users", "accounts", "left"), 2: Target("users", "accounts", "inner")}
-
-
-def ask(history: HistoryStore, swap_id: str, generation: int) -> Request:
-    deadline = datetime.now(UTC) + RULES.ready_deadline
-    return transitions.ask_once(history, swap_id, "test", generation, TARGETS[generation], deadline=deadline)
 
 
 def write(layout: Layout, generation: int) -> None:
@@ -60,15 +56,6 @@ def versions(layout: Layout) -> dict[str, int]:
     return {name: DeltaTable(layout.table(name)).version() for name in (*BIG_TABLES, "swap_history", "status")}
 
 
-def activate(history: HistoryStore, swap_id: str, generation: int) -> None:
-    request = ask(history, swap_id, generation)
-    for event in (Event.STARTING, Event.READY):
-        transitions.note(history, request.entry(event))
-    now = datetime.now(UTC)
-    assert flip.try_flip(history, swap_id, now, Rules(dwell=timedelta()))
-    transitions.settle_due(history, now)
-
-
 def die(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -77,13 +64,13 @@ def die(*_: object) -> None:
 def history(layout: Layout) -> HistoryStore:
     """Generation 1 is active and has written."""
     history = HistoryStore(layout)
-    activate(history, "first", 1)
+    activate(history, "first", TARGETS[1], 1)
     write(layout, 1)
     return history
 
 
 def abandon(history: HistoryStore, swap_id: str, generation: int, is_started: bool) -> None:
-    request = ask(history, swap_id, generation)
+    request = ask(history, swap_id, TARGETS[generation], generation)
     if is_started:
         transitions.note(history, request.entry(Event.STARTING))
     transitions.give_up(history, swap_id, "it broke", NOW)
@@ -144,7 +131,7 @@ def test_who_dies_after_the_rows_leaves_the_checkpoint_to_the_next(
 
 
 def test_a_resume_that_failed_keeps_rows_checkpoint_and_spec(layout: Layout, history: HistoryStore) -> None:
-    activate(history, "second", 2)
+    activate(history, "second", TARGETS[2], 2)
     write(layout, 2)
     kept = rows(layout)
     later = datetime.now(UTC)

@@ -4,6 +4,7 @@ for, and what a mark matches."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,10 +31,10 @@ from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep import forget
 from switchyard.upkeep.forget import CUT_OFF, DONE, SILENT, UNKNOWN
+from tests.histories import activate
 from tests.model import Event
 from tests.properties.test_batches import batch_table
-from tests.specs import make_spec
-from tests.unit.tables.test_removal import activate
+from tests.specs import TARGET, make_settings, make_spec
 from tests.waiting import eventually
 
 EVENTS = [Event("user", "a", 1, 0, 0), Event("account", "a", 2, 0, 0), Event("user", "b", 3, 0, 1)]
@@ -139,7 +140,7 @@ def test_a_generation_without_a_spec_is_said_to_be_pending(layout: Layout) -> No
 
 
 def test_waiting_ends_when_readers_see_it_or_the_driver_is_silent(layout: Layout) -> None:
-    settings = Settings(root=layout.root, stale_seconds=0.1, heartbeat_seconds=0.1)
+    settings = make_settings(layout, stale_seconds=0.1, heartbeat_seconds=0.1)
     sink = write_batch(layout)
     mark = add_mark(layout, "a", ENDS, {}, "test")
     assert forget.wait_for_driver(settings, 1, mark, lambda line: None) == SILENT
@@ -150,14 +151,14 @@ def test_waiting_ends_when_readers_see_it_or_the_driver_is_silent(layout: Layout
 
 
 def test_the_driver_does_it_while_the_generation_lives_and_the_command_when_it_has_retired(layout: Layout) -> None:
-    settings = Settings(root=layout.root, stale_seconds=0.1, heartbeat_seconds=0.1)
+    settings = make_settings(layout, stale_seconds=0.1, heartbeat_seconds=0.1)
     history = HistoryStore(layout)
-    activate(history, "first", 1)
+    activate(history, "first", TARGET, 1)
     write_batch(layout)
     mark = add_mark(layout, "a", ENDS, {}, "test")
     assert forget.carry_out(settings, history, 1, mark, lambda line: None) == SILENT
     assert user_ids(layout, "users") == ["a", "b"]
-    activate(history, "second", 2)
+    activate(history, "second", replace(TARGET, joinType="inner"), 2)
     later = datetime.now(UTC)
     assert transitions.try_retire(history, 1, "", later, Rules(linger=timedelta()), lambda generation: later)
     assert forget.carry_out(settings, history, 1, mark, lambda line: None) == DONE

@@ -11,18 +11,16 @@ import pytest
 from deltalake import DeltaTable
 
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.layout import BIG_TABLES, Layout, attempt_app_id, batch_app_id
-from switchyard.policies import Rules, Target
+from switchyard.layout import Layout, attempt_app_id, batch_app_id
 from switchyard.settings import Settings
 from switchyard.swap import flip, flip_rules, transitions
-from switchyard.swap.generations import keep_spec, load_spec
+from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.compaction import replace_files
 from switchyard.tables.files import list_files, write_file
-from switchyard.tables.logs import tell
-from switchyard.tables.progress import Progress, batches, newest_progress, report
+from switchyard.tables.progress import batches, newest_progress
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.writer import Revision, TableWriter, claim_attempt
 from switchyard.upkeep.maintenance import (
@@ -35,70 +33,11 @@ from switchyard.upkeep.maintenance import (
     vacuum,
 )
 from switchyard.upkeep.referenced_versions import reference_newest_versions
-from switchyard.upkeep.small_tables import merge_small, shorten_logs, shorten_progress
-from tests.specs import make_spec
+from tests.unit.upkeep.generations import AT_ONCE, NOW, activate, begin, target_of
 
-NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=8)
 HOUR = timedelta(hours=1)
-AT_ONCE = Rules(dwell=timedelta(), linger=timedelta())
 ASKED = Round(LATER, HOUR)
-
-
-def target_of(generation: int) -> Target:
-    return Target("users", f"accounts-{generation}", "left")
-
-
-def activate(history: HistoryStore, generation: int) -> None:
-    """Makes a generation active; the one before retires at once."""
-
-    before, now = history.status_row().generation, datetime.now(UTC)
-    deadline = now + AT_ONCE.ready_deadline
-    request = transitions.ask_once(
-        history, f"s{generation}", "test", generation, target_of(generation), deadline=deadline
-    )
-    for event in (Event.STARTING, Event.READY):
-        transitions.note(history, request.entry(event))
-    assert flip.try_flip(history, request.swapId, now, AT_ONCE)
-    transitions.settle_due(history, now)
-    if before is not None:
-        later = datetime.now(UTC)
-        assert transitions.try_retire(history, before, "", later, AT_ONCE, lambda _: later)
-
-
-def begin(layout: Layout, generation: int) -> TableWriterSet:
-    keep_spec(layout, make_spec(generation, target_of(generation)))
-    Path(layout.checkpoint(generation)).mkdir(parents=True)
-    return TableWriterSet(layout, generation)
-
-
-class TableWriterSet:
-    """A generation that commits one user and one account row in each batch and reports it."""
-
-    def __init__(self, layout: Layout, generation: int) -> None:
-        self.layout, self.generation = layout, generation
-        self.attempt = claim_attempt(layout, generation)
-        self.writers = {name: TableWriter(layout, name, generation, self.attempt) for name in BIG_TABLES}
-
-    def commit(self, batch_id: int, tables: tuple[str, ...] = ("users", "accounts")) -> None:
-        for name in tables:
-            row = {"userId": f"u{batch_id}", "ts": NOW, "topic": name, "partition": 0, "offset": batch_id}
-            rows = store.rows_to_arrow(name, [row | {"generation": self.generation}])
-            writer = self.writers[name]
-            writer.commit(batch_id, lambda _, rows=rows, writer=writer: Revision([writer.write(rows)]))  # type: ignore[misc]
-
-    def report(self, batch_id: int, at: datetime, is_batch: bool = True) -> None:
-        versions = {f"{name}Version": writer.version for name, writer in self.writers.items()}
-        start = f'{{"users": {{"0": {batch_id}}}}}' if is_batch else None
-        end = f'{{"users": {{"0": {batch_id + 1}}}}}'
-        count = 2 if is_batch else 0
-        report(
-            self.layout,
-            Progress(
-                self.generation, self.attempt, batch_id, at, count, 5.0, 7, 0, **versions,
-                rejectedRows=0, tombstones=0, startOffsets=start, endOffsets=end,
-            ),
-        )  # fmt: skip
 
 
 def offsets(layout: Layout, name: str, generation: int, version: int | None = None) -> list[int]:
@@ -380,72 +319,6 @@ def test_a_generation_that_ended_in_the_middle_of_a_batch_keeps_its_versions(lay
     writing.report(0, NOW)
     writing.commit(1, ("users",))
     assert not reference_newest_versions(layout, 1)
-
-
-def test_the_history_is_merged_while_a_store_is_open(layout: Layout) -> None:
-    history = HistoryStore(layout)
-    for generation in (1, 2, 3):
-        activate(history, generation)
-    before = history.ledger()
-    assert merge_small(layout, "swap_history", dry_run=True).files_before > 5
-    done = merge_small(layout, "swap_history")
-    assert (done.files_after, done.rows_removed) == (1, 0)
-    assert len(DeltaTable(layout.table("swap_history")).file_uris()) == 1
-    assert history.ledger() == HistoryStore(layout).ledger() == before
-    activate(history, 4)
-    assert history.ledger().entries[: len(before.entries)] == before.entries
-    assert HistoryStore(layout).ledger() == history.ledger()
-
-
-def test_lines_that_are_written_while_logs_are_merged_stay(layout: Layout) -> None:
-    stop = threading.Event()
-    written = [0]
-
-    def write() -> None:
-        while not stop.is_set():
-            tell(layout, f"line {written[0]}")
-            written[0] += 1
-
-    tell(layout, "before")
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        merged = [shorten_logs(layout, NOW - HOUR) for _ in range(10)]
-    finally:
-        stop.set()
-        thread.join(60)
-    assert max(done.files_before for done in merged) > 1
-    lines = [row["msg"] for row in store.read_rows(layout, "logs")]
-    assert sorted(lines) == sorted(["before", *(f"line {number}" for number in range(written[0]))])
-
-
-def test_old_lines_go(layout: Layout) -> None:
-    for days in (40, 20, 1):
-        store.append_rows(layout, "logs", [{"ts": NOW - timedelta(days=days), "level": "INFO", "msg": str(days)}])
-    done = shorten_logs(layout, NOW - timedelta(days=30))
-    assert (done.files_before, done.files_after, done.rows_removed) == (3, 1, 1)
-    assert [row["msg"] for row in newest_rows(layout, "orchestrator_logs", 9)] == ["20", "1"]
-
-
-def test_progress_is_folded_and_the_newest_row_stays(layout: Layout) -> None:
-    writing = begin(layout, 1)
-    for batch_id in range(6):
-        writing.report(batch_id, NOW + timedelta(seconds=10 * batch_id))
-        writing.report(batch_id, NOW + timedelta(seconds=10 * batch_id + 5), is_batch=False)
-    newest, before = newest_progress(layout, 1), batches(layout, 1)
-    done = shorten_progress(layout, 1, NOW + timedelta(seconds=40))
-    assert (done.files_before, done.files_after) == (12, 1)
-    after = batches(layout, 1)
-    assert [row.batchId for row in after] == [3, 4, 5]
-    assert sum(row.inputRows for row in after) == sum(row.inputRows for row in before)
-    assert (after[0].startOffsets, after[0].endOffsets) == (before[0].startOffsets, before[3].endOffsets)
-    assert after[1].startOffsets == after[0].endOffsets
-    assert newest_progress(layout, 1) == newest
-    shorten_progress(layout, 1, LATER)
-    assert [(row.batchId, row.inputRows) for row in batches(layout, 1)] == [(4, 10), (5, 2)]
-    assert newest_progress(layout, 1) == newest
-    assert shorten_progress(layout, 1, None).rows_removed == 3
-    assert newest_progress(layout, 1) is None
 
 
 def test_progress_of_generations_that_are_over_goes(layout: Layout, settings: Settings) -> None:
