@@ -50,7 +50,7 @@ from tests.unit.tables.test_reader import (
     test_small_tables_are_followed_too,
     test_the_first_page_has_the_newest_rows_whole,
 )
-from tests.unit.upkeep.test_maintenance import (
+from tests.unit.upkeep.generations import (
     TableWriterSet,
 )
 

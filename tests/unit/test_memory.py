@@ -41,9 +41,9 @@ from switchyard.tables.writer import TableWriter, claim_attempt
 from switchyard.upkeep.forget import DONE, carry_out_in_ended, find_rows
 from switchyard.upkeep.referenced_versions import read_referenced_versions
 from switchyard.upkeep.small_tables import merge_small
+from tests.histories import NOW, make_active, progress_row
 from tests.memory import measure
 from tests.specs import make_spec
-from tests.unit.tables.test_small_tables import NOW, make_active, progress_row
 
 ROWS = 3_000_000
 PEOPLE = 1_000
