@@ -50,7 +50,7 @@ class Layout:
         return self.under(REHEARSAL)
 
     def spec_name(self, generation: int) -> str:
-        """The name of the file below `checkpoints` that keeps the spec of a generation."""
+        """Name the file below `checkpoints` that keeps the spec of a generation."""
         return f"{generation}.json"
 
 
@@ -98,15 +98,15 @@ class Workspace:
 
 
 def batch_app_id(generation: int) -> str:
-    """The Delta transaction id whose version is the last micro-batch written to a table."""
+    """Name the Delta transaction id whose version is the last micro-batch written to a table."""
     return f"switchyard.g{generation}.batch"
 
 
 def forgotten_app_id(generation: int) -> str:
-    """The Delta transaction id whose version is the last mark of `forgotten` that a table has carried out."""
+    """Name the Delta transaction id whose version is the last mark of `forgotten` that a table has carried out."""
     return f"switchyard.g{generation}.forgotten"
 
 
 def attempt_app_id(generation: int) -> str:
-    """The Delta transaction id whose version is the newest attempt allowed to write to a table."""
+    """Name the Delta transaction id whose version is the newest attempt allowed to write to a table."""
     return f"switchyard.g{generation}.attempt"
