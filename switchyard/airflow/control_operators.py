@@ -6,6 +6,7 @@ driver and starts its run. The run id follows from the request, so that it is st
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
@@ -104,7 +105,14 @@ class ControlOperator(CommandOperator):
 
         with telling_failures(settings.layout):
             done = run_round(settings, read_kafka(), read_control_kafka())
-        return dict(done.settled), done.run
+        return find_taken(context) | done.settled, done.run
+
+
+def find_taken(context: Context) -> dict[str, str]:
+    """Return what the watcher took before it started this run, by swap id."""
+    events = chain.from_iterable((context.get("triggering_asset_events") or {}).values())
+    payloads = [(event.extra or {}).get("payload") or {} for event in events]
+    return {swap_id: outcome for payload in payloads for swap_id, outcome in payload.get("settled", {}).items()}
 
 
 class RollbackOperator(CommandOperator):

@@ -1,21 +1,27 @@
-"""What the triggerer runs for the control watcher: one consumer that reports new offsets of the control topic."""
+"""What the triggerer runs for the control watcher: one consumer that sees new messages, takes them, and reports them.
+
+To take them here costs no start of a process. What fails here is left to the round that the event starts.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 from airflow.providers.apache.kafka.triggers.shared_stream import KafkaBrokerPayload, KafkaSharedStreamProducer
 from asgiref.sync import sync_to_async
 
-from switchyard.airflow.connection import read_control_kafka
+from switchyard.airflow.connection import read_control_kafka, read_kafka
+from switchyard.errors import SwitchyardError
 from switchyard.kafka.groups import name_group
 from switchyard.kafka.new_records import assign_new, open_watcher, poll_newest
 from switchyard.settings import load_settings
 
 RETRY_SECONDS = 2.0
 REFRESH_SECONDS = 30.0
+log = logging.getLogger(__name__)
 
 
 def open_control_watcher() -> Any:
@@ -25,6 +31,27 @@ def open_control_watcher() -> Any:
     # The ACLs of a broker may name groups that begin so: the name stays.
     group = name_group(f"bell-{installation_id(load_settings().layout)}")
     return open_watcher(read_control_kafka(), group)
+
+
+def take_now() -> dict[str, str]:
+    """Take the messages that wait, and let a spare driver begin; return what became of each, by its swap id."""
+    from switchyard.airflow.spare_orders import give_early
+    from switchyard.swap.control_loop import take_messages
+
+    settings = load_settings()
+    try:
+        kafka = read_kafka()
+        done = take_messages(settings, kafka, read_control_kafka())
+        if done.run is not None and settings.spare:
+            give_early(settings, kafka, done.run)
+    except SwitchyardError as error:
+        log.warning("The next round takes the messages: %s", error)
+        return {}
+    except Exception as error:
+        # Whatever it is, the watcher must go on; its text may quote a message.
+        log.warning("The next round takes the messages: %s", type(error).__name__)
+        return {}
+    return done.settled
 
 
 class ControlTopicProducer(KafkaSharedStreamProducer):
@@ -42,5 +69,7 @@ class ControlTopicProducer(KafkaSharedStreamProducer):
             if not assigned:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            for place in await sync_to_async(poll_newest)(consumer, self.poll_timeout):
-                yield place, KafkaBrokerPayload(*place)
+            places = await sync_to_async(poll_newest)(consumer, self.poll_timeout)
+            settled = await sync_to_async(take_now)() if places else {}
+            for place in places:
+                yield (*place, settled), KafkaBrokerPayload(*place)

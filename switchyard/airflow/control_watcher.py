@@ -1,4 +1,4 @@
-"""The watcher of the control topic: a message there starts a round of `switchyard_control`. Its event has no payload.
+"""The watcher of the control topic: it takes a message at once, and its event starts a round of `switchyard_control`.
 
 Airflow's own Kafka trigger is not used, because it stores whole messages as asset events, fails on a message that is
 not UTF-8, and sees nothing for the session timeout of its group after a broker or a triggerer was killed (provider
@@ -36,8 +36,9 @@ class ControlTopicWatcher(BaseEventTrigger):
         return ControlTopicProducer(**kwargs)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        async for topic, partition, offset in shared_stream:
-            yield TriggerEvent({"topic": topic, "partition": partition, "offset": offset})  # type: ignore[no-untyped-call]
+        async for topic, partition, offset, settled in shared_stream:
+            place = {"topic": topic, "partition": partition, "offset": offset}
+            yield TriggerEvent(place | {"settled": settled})  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         raise NotImplementedError("the triggerer runs the watcher as a shared stream")

@@ -1,4 +1,4 @@
-"""One round of the control DAG: every waiting message is stored, settled or accepted, and only then committed."""
+"""Take messages: each is stored, settled or accepted, and only then committed. A round also does what is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.control_topic import ControlRecord, control_topic
+from switchyard.kafka.control_topic import ControlRecord, ControlTopic, control_topic
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
@@ -41,22 +41,45 @@ def run_round(
     settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None
 ) -> ControlRound:
     """`kafka` are the client settings for the data, `control_kafka` those for the control topic if they differ."""
-    settled: dict[str, str] = {}
+    with opening(settings, kafka, control_kafka) as (handler, control):
+        settled = _take_waiting(handler, control)
+        if booted := handler.boot():
+            settled[booted.swapId] = booted.document()["outcome"]
+        reconcile(settings, handler.history)
+        return ControlRound(settled, handler.next_run())
+
+
+def take_messages(
+    settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None
+) -> ControlRound:
+    """Take what waits and do nothing else that is due: the first part of a round, for the watcher.
+
+    A round may do the same at the same time. Each message is settled or accepted once all the same.
+    """
+    with opening(settings, kafka, control_kafka) as (handler, control):
+        return ControlRound(_take_waiting(handler, control), handler.next_run())
+
+
+@contextmanager
+def opening(
+    settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None
+) -> Iterator[tuple[CommandHandler, ControlTopic]]:
     installation = installation_id(settings.layout)
     with (
         TopicReader(kafka) as reader,
         control_topic(control_kafka or kafka, settings.control_topic, installation) as control,
     ):
-        handler = CommandHandler(settings, reader)
-        for record in control.read_waiting(lambda text: tell(settings.layout, text, level="WARNING")):
-            answer = take_record(handler, record)
-            settled[answer.swapId] = answer.document()["outcome"]
-            control.commit(record)
-        control.commit_ends()
-        if booted := handler.boot():
-            settled[booted.swapId] = booted.document()["outcome"]
-        reconcile(settings, handler.history)
-        return ControlRound(settled, handler.next_run())
+        yield CommandHandler(settings, reader), control
+
+
+def _take_waiting(handler: CommandHandler, control: ControlTopic) -> dict[str, str]:
+    settled: dict[str, str] = {}
+    for record in control.read_waiting(lambda text: tell(handler.settings.layout, text, level="WARNING")):
+        answer = take_record(handler, record)
+        settled[answer.swapId] = answer.document()["outcome"]
+        control.commit(record)
+    control.commit_ends()
+    return settled
 
 
 @contextmanager

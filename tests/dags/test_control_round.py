@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,7 @@ def test_a_round_that_cannot_begin_is_told_once_and_leaves_the_active_generation
     end: str,
 ) -> None:
     from switchyard.airflow.control_operators import ControlOperator
+    from switchyard.airflow.control_trigger import take_now
 
     monkeypatch.setattr(clients, "TIMEOUT_SECONDS", 1.0)
     monkeypatch.setenv("SWITCHYARD_ROOT", str(tmp_path))
@@ -85,6 +87,7 @@ def test_a_round_that_cannot_begin_is_told_once_and_leaves_the_active_generation
         monkeypatch.setenv(f"AIRFLOW_CONN_KAFKA_{each}", json.dumps({"conn_type": "kafka", "extra": extra}))
     history = HistoryStore(Layout(str(tmp_path)))
     active = set_row(history, StatusRow(generation=3, target=TARGET, lastApplied=datetime(2026, 1, 31, tzinfo=UTC)))
+    assert take_now() == {}, "the watcher goes on, and leaves it to the round to tell why"
     for _ in range(2):
         with pytest.raises(SwitchyardError) as refused:
             ControlOperator(task_id="take_commands").execute({})
@@ -102,3 +105,13 @@ def test_a_round_that_cannot_begin_is_told_once_and_leaves_the_active_generation
     assert sentence in shown
     assert CANARY not in shown
     assert [(row["level"], row["msg"]) for row in read_as_the_page(Settings(root=str(tmp_path)))] == expected
+
+
+def test_a_round_shows_what_the_watcher_took_before_it() -> None:
+    from switchyard.airflow.control_operators import find_taken
+
+    payloads = [{"topic": "control", "settled": {"a": "REQUESTED"}}, {"settled": {"b": "REJECTED"}}, {"offset": 3}]
+    events = [SimpleNamespace(extra={"from_trigger": True, "payload": payload}) for payload in payloads]
+    by_hand = SimpleNamespace(extra=None)
+    assert find_taken({"triggering_asset_events": {"asset": [*events, by_hand]}}) == {"a": "REQUESTED", "b": "REJECTED"}
+    assert find_taken({}) == {}

@@ -40,7 +40,7 @@ from switchyard.settings import Settings
 from switchyard.stream.query import kafka_options
 from switchyard.swap import commands, control_loop, flip, flip_rules, transitions
 from switchyard.swap.commands import Answer, CommandHandler
-from switchyard.swap.control_loop import ControlRound, run_round
+from switchyard.swap.control_loop import ControlRound, run_round, take_messages
 from switchyard.swap.control_message import parse_message
 from switchyard.swap.generations import load_spec, remove_checkpoint
 from switchyard.swap.history import SETTLING, Entry, Event, Request
@@ -103,6 +103,10 @@ class Yard:
 
     def round(self) -> ControlRound:
         return run_round(self.settings, self.topics.kafka)
+
+    def take_at_once(self) -> ControlRound:
+        """What the watcher does."""
+        return take_messages(self.settings, self.topics.kafka)
 
     def come_to_rest(self) -> ControlRound:
         """Rounds until one changes nothing."""
@@ -742,9 +746,16 @@ def crash_once(patch: pytest.MonkeyPatch, point: str) -> None:
     patch.setattr(owner, attribute, call)
 
 
-@pytest.mark.parametrize("point", CRASH_POINTS)
+@pytest.mark.parametrize(
+    ("point", "actor"),
+    [
+        *((point, Yard.round) for point in CRASH_POINTS),
+        *((point, Yard.take_at_once) for point in CRASH_POINTS if point != "reconcile:after"),
+    ],
+    ids=lambda given: "watcher" if given is Yard.take_at_once else "round" if given is Yard.round else None,
+)
 def test_after_a_crash_everything_is_taken_once_from_where_it_was_accepted(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, point: str
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, point: str, actor: Callable[[Yard], ControlRound]
 ) -> None:
     """A start at latest is where the topics ended when the request was written, if it was, else when it came again."""
     yard.activate("first")
@@ -752,7 +763,7 @@ def test_after_a_crash_everything_is_taken_once_from_where_it_was_accepted(
     swap, junk = yard.send({"usersTopic": yard.more_users}), yard.send(b"junk")
     crash_once(monkeypatch, point)
     with pytest.raises(Crash):
-        yard.round()
+        actor(yard)
     is_accepted = yard.history.ledger().is_known(swap)
     assert is_accepted is (point not in BEFORE_THE_REQUEST)
     yard.topics.send_raw(yard.more_users, [b"{}"] * 5)
@@ -764,6 +775,58 @@ def test_after_a_crash_everything_is_taken_once_from_where_it_was_accepted(
     assert done.run is not None
     assert done.run.run_id == "generation-2"
     assert yard.starts(2)[yard.more_users] == {0: 1 if is_accepted else 6}
+
+
+def test_the_watcher_takes_messages_and_a_round_starts_the_run(yard: Yard) -> None:
+    yard.activate("first")
+    swap, junk = yard.send({"joinType": "inner"}), yard.send(b"junk")
+    taken = yard.take_at_once()
+    assert taken.settled == {swap: "REQUESTED", junk: "REJECTED"}
+    assert taken.run is not None
+    assert yard.take_at_once() == ControlRound({}, taken.run)
+    assert yard.round() == ControlRound({}, taken.run)
+
+
+def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> None:
+    """Each message has one outcome or one request, and the last one counts."""
+    yard.activate("first")
+    stopped, failures = threading.Event(), []
+
+    def work(take: Callable[[], ControlRound]) -> None:
+        while not stopped.is_set():
+            try:
+                take()
+            except Exception as error:
+                failures.append(error)
+
+    takers = [
+        threading.Thread(target=work, args=(take,)) for take in (yard.take_at_once, yard.take_at_once, yard.round)
+    ]
+    for taker in takers:
+        taker.start()
+    random, sent = Random(11), []
+    for _ in range(24):
+        content = random.choice(({"joinType": "inner"}, {"joinType": "asof"}, {"joinType": "natural"}, b"junk"))
+        sent.append((yard.send(content, partition=0), content))
+        stopped.wait(random.random() / 5)
+    last = yard.send({"joinType": "natural", "usersTopic": yard.more_users})
+    eventually(lambda: yard.history.ledger().is_known(last), 30)
+    stopped.set()
+    for taker in takers:
+        taker.join(60)
+    assert failures == []
+    yard.come_to_rest()
+    assert len(yard.raw()) == 25
+    outcomes = {swap_id: yard.outcome(swap_id) for swap_id, _ in sent}
+    assert {outcomes[swap_id] for swap_id, content in sent if content == b"junk"} == {Event.REJECTED}
+    assert {outcomes[swap_id] for swap_id, content in sent if content != b"junk"} <= {
+        Event.SUPERSEDED,
+        Event.REFRESHED,
+    }
+    assert yard.outcome(last) is None
+    pending = yard.history.ledger().pending
+    assert pending is not None
+    assert (pending.swapId, pending.target) == (last, yard.target("natural", yard.more_users))
 
 
 @pytest.mark.parametrize("content", [{"joinType": "left"}, {"joinType": "natural"}], ids=["take back", "supersede"])

@@ -44,6 +44,7 @@ from switchyard.swap.commands import CommandHandler
 from switchyard.swap.control_loop import run_round, telling_failures
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
+from switchyard.tables import store
 from switchyard.tables.installation import installation_id
 from switchyard.tables.stable_names import newest_rows
 from switchyard.tables.status import read_status
@@ -335,7 +336,7 @@ def test_the_control_watcher_and_the_tasks_use_the_connection(
     from airflow.sdk._shared.secrets_masker import redact
 
     from switchyard.airflow.connection import read_control_kafka, read_kafka
-    from switchyard.airflow.control_trigger import open_control_watcher
+    from switchyard.airflow.control_trigger import open_control_watcher, take_now
 
     assert read_kafka() == kafka | {"group.id": "switchyard"}
     assert read_control_kafka() == read_kafka(), "without kafka_control the control topic is where the data is"
@@ -345,6 +346,9 @@ def test_the_control_watcher_and_the_tasks_use_the_connection(
     try:
         assert len(assign_new(consumer, [CONTROL], set())) == 2
         eventually(lambda: (CONTROL, partition, offset) in poll_newest(consumer, 1), 20)
+        assert take_now(), "the message that has come, and those that other tests have left"
+        raw = store.read_rows(Layout(str(tmp_path / "root")), "control_raw")
+        assert (partition, offset) in [(row["partition"], row["offset"]) for row in raw]
         consumer.commit(offsets=[TopicPartition(CONTROL, partition, offset + 1)], asynchronous=False)
         admin = AdminClient(secured.admin)
         found = admin.list_consumer_groups().result(30).valid
