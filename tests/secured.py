@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from switchyard.kafka.client_settings import client_properties
-from switchyard.kafka.demo import produce_demo
+from switchyard.kafka.demo import DemoProducer
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.local import broker_config, loopback
 from switchyard.local.broker import Broker
@@ -262,10 +262,9 @@ def ask_for_topics(kafka: dict[str, str]) -> object:
 
 
 def send_demo(kafka: dict[str, str], seconds: float = 0.1) -> int:
-    users, accounts = ALLOWED
-    return produce_demo(
-        kafka, users_topic=users, accounts_topic=accounts, rate=200, seconds=seconds, tell=lambda count, elapsed: None
-    )
+    producer = DemoProducer(kafka, *ALLOWED)
+    producer.send_steadily(200, seconds)
+    return producer.sent
 
 
 def find_canary(*places: Path) -> list[str]:

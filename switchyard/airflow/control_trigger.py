@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 
 from switchyard.airflow.connection import read_control_kafka, read_kafka
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.groups import name_group
+from switchyard.kafka.client_settings import name_group
 from switchyard.kafka.new_records import assign_new, open_watcher, poll_newest
 from switchyard.settings import load_settings
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -85,7 +85,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Produce realistic users and accounts that belong together."""
-    from switchyard.kafka.demo import RATE, produce_demo, produce_records
+    from switchyard.kafka.demo import RATE, DemoProducer
     from switchyard.kafka.topics import TopicReader
     from switchyard.local.kafka_settings import find_kafka
 
@@ -94,19 +94,19 @@ def demo(
     settings = read_settings()
     kafka = find_kafka(settings)
     users, accounts = users_topic or settings.users_topic, accounts_topic or settings.accounts_topic
-    topics: dict[str, Any] = {"users_topic": users, "accounts_topic": accounts}
     with TopicReader(kafka) as reader:
-        for topic in topics.values():
+        for topic in (users, accounts):
             reader.partitions(topic)
 
     def tell(count: int, elapsed: float) -> None:
         print_on_stderr(f"{count} records in {elapsed:.0f} s")
 
+    producer = DemoProducer(kafka, users, accounts, tell=tell)
     if records:
-        sent = produce_records(kafka, **topics, records=records, tell=tell)
+        producer.send_fast(records)
     else:
-        sent = produce_demo(kafka, **topics, rate=rate or RATE, seconds=seconds, tell=tell)
-    show({"sent": sent}, as_json, f"sent {sent} records")
+        producer.send_steadily(rate or RATE, seconds)
+    show({"sent": producer.sent}, as_json, f"sent {producer.sent} records")
 
 
 def audit(generation: Generation = None, as_json: Json = False) -> int:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from switchyard.health.gaps import StoredOffsets, find_gaps, find_unsettled, take_first
-from switchyard.kafka.control_topic import control_topic
+from switchyard.kafka.control_topic import ControlTopic
 from switchyard.kafka.probe import probe_gaps
 from switchyard.layout import BIG_TABLES
 from switchyard.offsets import Gap, count_records
@@ -58,7 +58,7 @@ def account_for_commands(settings: Settings, kafka: Mapping[str, str]) -> Accoun
     layout, topic = settings.layout, settings.control_topic
     # Open the messages before the history: in an older history, a message stored in between would look unsettled.
     table = store.open_table(layout, "control_raw")
-    with control_topic(kafka, topic, installation_id(layout)) as control:
+    with ControlTopic(kafka, topic, installation_id(layout)) as control:
         ends = {topic: control.committed_offsets()}
     kept = _look_through(table, topic, HistoryStore(layout).ledger())
     if kept.unsettled:

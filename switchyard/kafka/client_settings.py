@@ -15,12 +15,13 @@ from pathlib import Path
 from switchyard.errors import InputError
 from switchyard.kafka.security import check_security, is_security, java_security
 from switchyard.kafka.translate_settings import merge, normalise, rename_for_java
+from switchyard.settings import load_settings
 
 PASTED = "properties"
 # Fields of Airflow's Kafka provider, and callbacks, which are code.
 _NOT_FOR_A_CLIENT = frozenset({"topics", "poll_timeout", "poll_interval", "on_commit"})
 _CONSUMER_ONLY = frozenset({"group.id", "enable.auto.commit", "auto.offset.reset"})
-_ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "=": "\\u003d"}
+_SPECIAL = re.compile(r"[\\\s=:#!]")
 _SETTING = re.compile(r"((?:[^\\\s=:]|\\.)+)[ \t\f]*[=:][ \t\f]*(.*)", re.DOTALL)
 _MEANING = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
@@ -32,7 +33,13 @@ def client_properties(extra: Mapping[str, object], connection: str = "kafka_defa
     spelled.
     """
     with _naming(connection):
-        return _client_properties(extra)
+        given = {str(name): _text(str(name), value) for name, value in extra.items() if _is_for_a_client(str(name))}
+        pasted = parse_properties(given.pop(PASTED, ""), f"{PASTED} of the connection kafka_default")
+        properties = merge(pasted, given)
+        if not properties.get("bootstrap.servers"):
+            raise InputError("the connection kafka_default has no bootstrap.servers in its extra field; add it there")
+        check_security(properties)
+        return properties
 
 
 @contextmanager
@@ -41,16 +48,6 @@ def _naming(connection: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(str(error).replace("kafka_default", connection)) from None
-
-
-def _client_properties(extra: Mapping[str, object]) -> dict[str, str]:
-    given = {str(name): _text(str(name), value) for name, value in extra.items() if _is_for_a_client(str(name))}
-    pasted = parse_properties(given.pop(PASTED, ""), f"{PASTED} of the connection kafka_default")
-    properties = merge(pasted, given)
-    if not properties.get("bootstrap.servers"):
-        raise InputError("the connection kafka_default has no bootstrap.servers in its extra field; add it there")
-    check_security(properties)
-    return properties
 
 
 def _is_for_a_client(name: str) -> bool:
@@ -70,6 +67,11 @@ def for_producers(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name not in _CONSUMER_ONLY}
 
 
+def name_group(purpose: str) -> str:
+    """Name a consumer group with the prefix under which some clusters allow groups only."""
+    return f"{load_settings().group_prefix}{purpose}"
+
+
 def to_java(properties: Mapping[str, str]) -> dict[str, str]:
     """The settings under the names of the Java client; consumer bookkeeping is Spark's own business."""
     known = normalise(properties)
@@ -81,7 +83,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     """Writes a properties file that only its owner can read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    lines = [f"{_escape_name(name)}={_escape(value)}\n" for name, value in sorted(properties.items())]
+    lines = [f"{_escape(name)}={_escape(value)}\n" for name, value in sorted(properties.items())]
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
         file.writelines(lines)
@@ -137,16 +139,7 @@ def _is_open_to_others(found: os.stat_result) -> bool:
 
 
 def _escape(text: str) -> str:
-    escaped = "".join(_ESCAPED.get(character, character) for character in text)
-    return f"\\u{ord(escaped[0]):04x}{escaped[1:]}" if escaped and escaped[0] in " \t\f#!" else escaped
-
-
-def _escape_name(name: str) -> str:
-    escaped = (
-        f"\\u{ord(character):04x}" if character in " :" or character.isspace() else character
-        for character in _escape(name)
-    )
-    return "".join(escaped)
+    return _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _unescape(text: str) -> str:

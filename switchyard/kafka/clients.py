@@ -109,6 +109,13 @@ class ErrorListener:
             sentence, text = self._access_error
             raise AccessError(self._look_closer(text) if sentence == UNTRUSTED else sentence)
 
+    def explain(self, error: KafkaException, what: str) -> SwitchyardError:
+        cause = error.args[0]
+        if isinstance(cause, KafkaError) and (sentence := self.diagnose(cause)) is not None:
+            return AccessError(sentence)
+        text = self.hide(_text(error))
+        return SwitchyardError(f"{what}: {text}; is the broker up, and is {_CONNECTIONS}, right?")
+
     def hide(self, text: str) -> str:
         return hide_values(text, secret_values(self._properties))
 
@@ -158,30 +165,27 @@ def describe_refusal(text: str, settings: Mapping[str, Any]) -> str:
 
 
 def list_topics(
-    client: Consumer | AdminClient, listener: ErrorListener, topic: str | None = None, deadline: Deadline | None = None
+    client: Consumer | AdminClient,
+    listener: ErrorListener,
+    what: str,
+    topic: str | None = None,
+    deadline: Deadline | None = None,
 ) -> dict[str, Any]:
-    """Return the metadata of all topics or of one. Ask in short slices, as a refusal is reported in between."""
+    """Return the metadata of all topics or of one. Ask in short slices, as a refusal is reported in between.
+
+    `what` is how the sentence begins if there is no answer.
+    """
     deadline = deadline or Deadline(TIMEOUT_SECONDS)
     listener.forget()
     while True:
         try:
             asked = {} if topic is None else {"topic": topic}
             return dict(client.list_topics(timeout=_SLICE_SECONDS, **asked).topics)
-        except KafkaException:
+        except KafkaException as error:
             client.poll(0)
             listener.raise_access_error()
             if deadline.has_passed:
-                raise
-
-
-def explain(error: KafkaException, what: str, listener: ErrorListener | None = None) -> SwitchyardError:
-    cause = error.args[0]
-    tell = listener.diagnose if listener else lambda error: diagnose(error.code(), error.str())
-    sentence = tell(cause) if isinstance(cause, KafkaError) else None
-    if sentence is not None:
-        return AccessError(sentence)
-    text = listener.hide(_text(error)) if listener else _text(error)
-    return SwitchyardError(f"{what}: {text}; is the broker up, and is {_CONNECTIONS}, right?")
+                raise listener.explain(error, what) from None
 
 
 def _text(error: Exception) -> str:

@@ -7,20 +7,19 @@ offset is committed only after its message was handled: after a crash in between
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 
 from switchyard.deadline import Deadline
 from switchyard.errors import AccessError, SwitchyardError
-from switchyard.kafka.client_settings import for_producers
-from switchyard.kafka.clients import ErrorListener, explain, list_topics, open_client, quiet
-from switchyard.kafka.groups import name_group
-from switchyard.kafka.topics import ask, base_properties
+from switchyard.kafka.client_settings import for_producers, name_group
+from switchyard.kafka.clients import ErrorListener, list_topics, open_client, quiet
+from switchyard.kafka.topics import ask, base_properties, open_reader
 
 T = TypeVar("T")
 _NO_COORDINATOR = (KafkaError._TIMED_OUT, KafkaError._WAIT_COORD, KafkaError.REQUEST_TIMED_OUT)
@@ -47,22 +46,37 @@ class ControlRecord:
     requested_by: str | None = None
 
 
-class ControlTopic:
+class _Listener(ErrorListener):
+    def __init__(self, properties: Mapping[str, str], topic: str, group: str) -> None:
+        super().__init__(properties)
+        self._topic = topic
+        self._group = group
+
+    def explain(self, error: KafkaException, what: str) -> SwitchyardError:
+        code = error.args[0].code()
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return AccessError(f"the Kafka user may not read the topic {self._topic}; grant READ on it")
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return AccessError(
+                f"the Kafka user may not use the group {self._group}; grant READ on groups with this beginning, or set "
+                "SWITCHYARD_GROUP_PREFIX to one that is allowed"
+            )
+        return super().explain(error, what)
+
+
+class ControlTopic(AbstractContextManager["ControlTopic"]):
+    """`reader` is the id of an installation: each has separate committed offsets, and gets every message."""
+
     def __init__(self, properties: Mapping[str, str], topic: str, reader: str) -> None:
         self.topic = topic
-        self._group = name_group(f"control-{reader}")
-        settings = base_properties(properties) | {
-            "group.id": self._group,
-            "enable.auto.commit": "false",
-            "enable.auto.offset.store": "false",
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "error",
-        }
-        self._listener = ErrorListener(properties)
-        self._consumer = open_client(Consumer, settings, self._listener)
+        self._what = f"cannot read the control topic {topic}"
+        group = name_group(f"control-{reader}")
+        own = {"group.id": group, "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
+        self._listener = _Listener(properties, topic, group)
+        self._consumer = open_reader(properties, own, self._listener)
         self._bounds: dict[int, tuple[int, int]] = {}
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def read_waiting(self, tell_lost: Callable[[str], None]) -> Iterator[ControlRecord]:
@@ -109,24 +123,21 @@ class ControlTopic:
                 for place in places
             }
         except KafkaException as error:
-            raise self._explain(error, f"cannot read the control topic {self.topic}") from None
+            raise self._listener.explain(error, self._what) from None
         return {place.partition: self._start(place, tell_lost) for place in self._committed(places)}
 
     def _partitions(self) -> list[TopicPartition]:
-        try:
-            found = list_topics(self._consumer, self._listener, self.topic)[self.topic]
-        except KafkaException as error:
-            raise self._explain(error, f"cannot read the control topic {self.topic}") from None
+        found = list_topics(self._consumer, self._listener, self._what, self.topic)[self.topic]
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             quiet.warning("there is no control topic %s yet, so nothing can be asked for by it", self.topic)
             return []
         if found.error is not None:
-            raise self._explain(KafkaException(found.error), f"cannot read the control topic {self.topic}")
+            raise self._listener.explain(KafkaException(found.error), self._what)
         return [TopicPartition(self.topic, partition) for partition in sorted(found.partitions)]
 
     def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
         look = partial(self._consumer.committed, places, timeout=_GROUP_SECONDS)
-        return list(self._ask_group(look, f"cannot read the control topic {self.topic}")) if places else []
+        return list(self._ask_group(look, self._what)) if places else []
 
     def _ask_group(self, question: Callable[[], T], what: str) -> T:
         """Ask until the deadline. For a client that may not use its group the call only times out, as it finds no
@@ -139,7 +150,7 @@ class ControlTopic:
                 refusal = self._find_refusal() if error.args[0].code() in _NO_COORDINATOR else None
                 if refusal is None and error.args[0].code() in _NO_COORDINATOR and not deadline.has_passed:
                     continue
-                raise self._explain(refusal or error, what) from None
+                raise self._listener.explain(refusal or error, what) from None
 
     def _find_refusal(self) -> KafkaException | None:
         """Nothing is assigned while the group is asked, so a poll gives errors only."""
@@ -178,7 +189,7 @@ class ControlTopic:
             deadline.restart(_TIMEOUT_SECONDS)
             error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise self._explain(KafkaException(error), f"cannot read the control topic {self.topic}")
+                raise self._listener.explain(KafkaException(error), self._what)
             if partition not in unread:
                 continue
             if error is None and offset < ends[partition]:
@@ -191,17 +202,6 @@ class ControlTopic:
                 unread.discard(partition)
                 cut.add(partition)
         return records, cut
-
-    def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
-        code = error.args[0].code()
-        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return AccessError(f"the Kafka user may not read the topic {self.topic}; grant READ on it")
-        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return AccessError(
-                f"the Kafka user may not use the group {self._group}; grant READ on groups with this beginning, or set "
-                "SWITCHYARD_GROUP_PREFIX to one that is allowed"
-            )
-        return explain(error, what, self._listener)
 
 
 def in_order(records: list[ControlRecord], until: datetime = END_OF_TIME) -> list[ControlRecord]:
@@ -221,16 +221,6 @@ def find_horizon(records: list[ControlRecord], cut: set[int]) -> datetime:
     return min((max(record.ts for record in records if record.partition == p) for p in cut), default=END_OF_TIME)
 
 
-@contextmanager
-def control_topic(properties: Mapping[str, str], topic: str, reader: str) -> Iterator[ControlTopic]:
-    """`reader` is the id of an installation: each has separate committed offsets, and gets every message."""
-    opened = ControlTopic(properties, topic, reader)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def _record(message: object) -> ControlRecord:
     """The key names the sender. Never ask for headers: one whose name is not UTF-8 crashes the process, as
     confluent-kafka 2.16 returns a list with a missing name."""
@@ -248,15 +238,7 @@ def _record(message: object) -> ControlRecord:
 
 def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requested_by: str) -> tuple[int, int]:
     """Send one control message and wait until the broker has it; return its partition and offset."""
-    delivered: list[tuple[int, int]] = []
-    failed: list[KafkaError] = []
-
-    def on_delivery(error: KafkaError | None, message: object) -> None:
-        if error is not None:
-            failed.append(error)
-        else:
-            delivered.append((message.partition(), message.offset()))  # type: ignore[attr-defined]
-
+    reports: list[Any] = []
     settings = base_properties(properties) | {
         "enable.idempotence": "true",
         # The connection may hold other values, pasted from another producer, that do not go with idempotence.
@@ -268,13 +250,14 @@ def publish(properties: Mapping[str, str], topic: str, value: bytes | None, requ
     }
     listener = ErrorListener(properties)
     producer = open_client(Producer, for_producers(settings), listener)
-    producer.produce(topic, value, key=requested_by.encode(), on_delivery=on_delivery)
+    producer.produce(topic, value, key=requested_by.encode(), on_delivery=lambda *report: reports.append(report))
     deadline = Deadline(_TIMEOUT_SECONDS + 5)
     while producer.flush(_POLL_SECONDS) and not deadline.has_passed:
         listener.raise_access_error()
-    if not delivered:
-        raise _not_sent(topic, failed[0] if failed else None, listener)
-    return delivered[0]
+    error, message = reports[0] if reports else (None, None)
+    if error is not None or message is None:
+        raise _not_sent(topic, error, listener)
+    return message.partition(), message.offset()
 
 
 def _not_sent(topic: str, error: KafkaError | None, listener: ErrorListener) -> SwitchyardError:

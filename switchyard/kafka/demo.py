@@ -58,8 +58,6 @@ rows for each event. Two lives have no account, in some the first account comes 
 PIECE = 10_000
 _TELL_SECONDS = 5.0
 
-Tell = Callable[[int, float], None]
-
 
 @dataclass(frozen=True)
 class DemoRecord:
@@ -89,23 +87,15 @@ def draw_life(number: int, draw: random.Random) -> Iterator[DemoRecord]:
     first, last, age = draw.choice(FIRST_NAMES), draw.choice(LAST_NAMES), draw.randint(18, 90)
     for kind in draw.choice(LIVES):
         if kind == "A":
-            yield DemoRecord(RIGHT, draw_account(number, draw))
+            balance = round(draw.lognormvariate(7, 1.5), 2)
+            yield DemoRecord(RIGHT, describe(RIGHT, number, draw.choice(ACCOUNT_TYPES), balance))
             continue
-        yield DemoRecord(LEFT, describe_user(number, first, last, age))
+        email = f"{first}.{last}.{number}@example.org".lower()
+        yield DemoRecord(LEFT, describe(LEFT, number, f"{first} {last}", email, age))
         if draw.random() < 0.5:
             last = draw.choice(LAST_NAMES)
         else:
             age += 1
-
-
-def describe_user(number: int, first: str, last: str, age: int) -> dict[str, object]:
-    email = f"{first}.{last}.{number}@example.org".lower()
-    return describe(LEFT, number, f"{first} {last}", email, age)
-
-
-def draw_account(number: int, draw: random.Random) -> dict[str, object]:
-    balance = round(draw.lognormvariate(7, 1.5), 2)
-    return describe(RIGHT, number, draw.choice(ACCOUNT_TYPES), balance)
 
 
 def describe(side: Side, number: int, *values: object) -> dict[str, object]:
@@ -121,7 +111,15 @@ class DemoProducer:
     run at the same time may use an id twice.
     """
 
-    def __init__(self, properties: Mapping[str, str], users_topic: str, accounts_topic: str, seed: int | None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        users_topic: str,
+        accounts_topic: str,
+        *,
+        tell: Callable[[int, float], None] | None = None,
+        seed: int | None = None,
+    ) -> None:
         first = count_records(properties, [users_topic, accounts_topic]) if seed is None else 0
         self._records = draw_records(random.Random(seed), first)
         self._topics = {LEFT: users_topic, RIGHT: accounts_topic}
@@ -129,7 +127,22 @@ class DemoProducer:
         settings = for_producers(base_properties(properties)) | {"linger.ms": "20"}
         self._producer = open_client(Producer, settings, self._listener)
         self._failures: list[str] = []
+        self._tell = tell
+        self._began, self._next_report = time.monotonic(), Deadline(_TELL_SECONDS)
         self.sent = 0
+
+    def send_steadily(self, rate: float, seconds: float | None) -> None:
+        """Send `rate` records a second until the time is over; None: until stopped."""
+        while seconds is None or self._seconds < seconds:
+            self.send(max(0, int(self._seconds * rate) - self.sent))
+            time.sleep(min(0.05, 1 / rate))
+        self.flush()
+
+    def send_fast(self, records: int) -> None:
+        """Send so many records as fast as the broker takes them: what the demo makes in hours, within seconds."""
+        while self.sent < records:
+            self.send(min(PIECE, records - self.sent))
+        self.flush()
 
     def send(self, records: int) -> None:
         """Hands the next records to the client, which holds a bounded number that the broker has not taken yet."""
@@ -139,6 +152,12 @@ class DemoProducer:
         self._producer.poll(0)
         self._listener.raise_access_error()
         self._check()
+        if self._tell and self._next_report.restart_if_passed(_TELL_SECONDS):
+            self._tell(self.sent, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
 
     def flush(self) -> None:
         if self._producer.flush(30):
@@ -168,46 +187,3 @@ def count_records(properties: Mapping[str, str], topics: Iterable[str]) -> int:
     with TopicReader(properties) as reader:
         existing = reader.list_topics()
         return sum(sum(reader.bounds(topic)[1].values()) for topic in topics if topic in existing)
-
-
-def produce_demo(
-    properties: Mapping[str, str],
-    *,
-    users_topic: str,
-    accounts_topic: str,
-    rate: float,
-    seconds: float | None,
-    tell: Tell,
-    seed: int | None = None,
-) -> int:
-    """Sends `rate` records a second until the time is over (None: until stopped); returns how many."""
-    producer = DemoProducer(properties, users_topic, accounts_topic, seed)
-    began, next_report = time.monotonic(), Deadline(_TELL_SECONDS)
-    while seconds is None or time.monotonic() - began < seconds:
-        due = int((time.monotonic() - began) * rate) - producer.sent
-        producer.send(max(0, due))
-        if next_report.restart_if_passed(_TELL_SECONDS):
-            tell(producer.sent, time.monotonic() - began)
-        time.sleep(min(0.05, 1 / rate))
-    producer.flush()
-    return producer.sent
-
-
-def produce_records(
-    properties: Mapping[str, str],
-    *,
-    users_topic: str,
-    accounts_topic: str,
-    records: int,
-    tell: Tell,
-    seed: int | None = None,
-) -> int:
-    """Sends so many records as fast as the broker takes them: what the demo makes in hours, within seconds."""
-    producer = DemoProducer(properties, users_topic, accounts_topic, seed)
-    began, next_report = time.monotonic(), Deadline(_TELL_SECONDS)
-    while producer.sent < records:
-        producer.send(min(PIECE, records - producer.sent))
-        if next_report.restart_if_passed(_TELL_SECONDS):
-            tell(producer.sent, time.monotonic() - began)
-    producer.flush()
-    return producer.sent

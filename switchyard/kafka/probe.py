@@ -9,12 +9,11 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from switchyard.deadline import Deadline
-from switchyard.kafka.clients import ErrorListener, explain, open_client
-from switchyard.kafka.groups import name_group
-from switchyard.kafka.topics import ask, base_properties, is_about_group
+from switchyard.kafka.client_settings import name_group
+from switchyard.kafka.clients import TIMEOUT_SECONDS, ErrorListener
+from switchyard.kafka.topics import ask, is_about_group, open_reader
 from switchyard.offsets import Gap
 
-_TIMEOUT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 
 
@@ -30,16 +29,10 @@ class Probed:
 
 
 def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
-    settings = base_properties(properties) | {
-        "group.id": name_group("probe"),
-        "enable.auto.commit": "false",
-        "enable.partition.eof": "true",
-        "auto.offset.reset": "error",
-        # The stream reads what an aborted transaction wrote, too.
-        "isolation.level": "read_uncommitted",
-    }
     listener = ErrorListener(properties)
-    consumer = open_client(Consumer, settings, listener)
+    # The stream reads what an aborted transaction wrote, too.
+    own = {"group.id": name_group("probe"), "auto.offset.reset": "error", "isolation.level": "read_uncommitted"}
+    consumer = open_reader(properties, own, listener)
     lost: list[tuple[str, int, int]] = []
     tombstones = gone = 0
     try:
@@ -54,7 +47,7 @@ def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
     except KafkaException as error:
         consumer.poll(0)
         listener.raise_access_error()
-        raise explain(error, "cannot ask the broker for offsets that were not stored", listener) from None
+        raise listener.explain(error, "cannot ask the broker for offsets that were not stored") from None
     finally:
         consumer.close()
     empty = sum(gap.size for gap in gaps) - gone - tombstones - len(lost)
@@ -63,7 +56,7 @@ def probe_gaps(properties: Mapping[str, str], gaps: Sequence[Gap]) -> Probed:
 
 def _held_part(consumer: Consumer, gap: Gap) -> Gap:
     place = TopicPartition(gap.topic, gap.partition)
-    low, high = ask(partial(consumer.get_watermark_offsets, place, timeout=_TIMEOUT_SECONDS))
+    low, high = ask(partial(consumer.get_watermark_offsets, place, timeout=TIMEOUT_SECONDS))
     first = min(max(gap.first, low), gap.end)
     return Gap(gap.topic, gap.partition, first, max(first, min(gap.end, high)))
 
@@ -72,14 +65,14 @@ def _read(consumer: Consumer, gap: Gap) -> list[tuple[int, bool]]:
     """The records in a gap, as offset and whether it is a tombstone."""
     found: list[tuple[int, bool]] = []
     consumer.assign([TopicPartition(gap.topic, gap.partition, gap.first)])
-    deadline = Deadline(_TIMEOUT_SECONDS)
+    deadline = Deadline(TIMEOUT_SECONDS)
     while True:
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
             if deadline.has_passed:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             continue
-        deadline.restart(_TIMEOUT_SECONDS)
+        deadline.restart(TIMEOUT_SECONDS)
         error, offset = message.error(), message.offset() or 0
         if error is not None and is_about_group(error):
             continue

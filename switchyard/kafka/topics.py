@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -14,14 +15,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from switchyard.deadline import Deadline
 from switchyard.errors import InputError, SwitchyardError
-from switchyard.kafka.client_settings import for_producers
-from switchyard.kafka.clients import TIMEOUT_SECONDS, ErrorListener, explain, list_topics, open_client
-from switchyard.kafka.groups import name_group
+from switchyard.kafka.client_settings import for_producers, name_group
+from switchyard.kafka.clients import TIMEOUT_SECONDS, ErrorListener, list_topics, open_client
 from switchyard.kafka.input_checks import check_topic_name, parse_moment
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0
 _METADATA_POLL_SECONDS = 0.05
+_CANNOT_LIST = "cannot ask the broker for its topics"
 _NOT_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -46,7 +47,7 @@ def ensure_topics(properties: Mapping[str, str], names: Iterable[str], partition
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 listener.raise_access_error()
-                raise explain(error, f"cannot create the topic {name}", listener) from None
+                raise listener.explain(error, f"cannot create the topic {name}") from None
     _wait_until_shown(admin, listener, created, partitions)
     return created
 
@@ -58,10 +59,7 @@ def _wait_until_shown(admin: AdminClient, listener: ErrorListener, names: Sequen
     """
     deadline = Deadline(TIMEOUT_SECONDS)
     for _ in deadline.polls(_METADATA_POLL_SECONDS) if names else ():
-        try:
-            shown = list_topics(admin, listener, deadline=deadline)
-        except KafkaException as error:
-            raise explain(error, "cannot ask the broker for its topics", listener) from None
+        shown = list_topics(admin, listener, _CANNOT_LIST, deadline=deadline)
         if all(name in shown and _count_led(shown[name]) >= partitions for name in names):
             return
 
@@ -71,35 +69,21 @@ def _count_led(topic: TopicMetadata) -> int:
     return 0 if topic.error else sum(partition.leader >= 0 for partition in topic.partitions.values())
 
 
-class TopicReader:
-    """Reads positions of topics with one connection; close it, or use it as a context manager."""
+class TopicReader(AbstractContextManager["TopicReader"]):
+    """Reads positions of topics with one connection."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        settings = base_properties(properties) | {
-            "group.id": name_group("positions"),
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "fetch.wait.max.ms": "20",
-        }
         self._listener = ErrorListener(properties)
-        self._consumer = open_client(Consumer, settings, self._listener)
+        own = {"group.id": name_group("positions"), "fetch.wait.max.ms": "20"}
+        self._consumer = open_reader(properties, own, self._listener)
         self._properties = base_properties(properties)
 
-    def __enter__(self) -> TopicReader:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._consumer.close()
 
     def list_topics(self) -> dict[str, int]:
         """Every topic that this client may see, with its number of partitions."""
-        try:
-            found = list_topics(self._consumer, self._listener)
-        except KafkaException as error:
-            raise self._explain(error, "cannot ask the broker for its topics") from None
+        found = list_topics(self._consumer, self._listener, _CANNOT_LIST)
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def list_joinable(self) -> dict[str, int]:
@@ -109,10 +93,8 @@ class TopicReader:
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic; raise one sentence when the topic does not exist or cannot be reached."""
         check_topic_name(topic)
-        try:
-            found = list_topics(self._consumer, self._listener, topic)[topic]
-        except KafkaException as error:
-            raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
+        what = f"cannot ask the broker for the topic {topic}"
+        found = list_topics(self._consumer, self._listener, what, topic)[topic]
         if found.error is not None:
             raise InputError(_why_not(topic, found.error))
         return sorted(found.partitions)
@@ -129,12 +111,9 @@ class TopicReader:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise InputError(_why_not(topic, error.args[0])) from None
-            self._forget_controller()
-            raise self._explain(error, f"cannot ask the broker for the topic {topic}") from None
-
-    def _forget_controller(self) -> None:
-        """Open a new client next time: an open one keeps to its controller even after another broker took over."""
-        self.__dict__.pop("_admin", None)
+            # Open a new client next time: an open one keeps to its controller even after another broker took over.
+            self.__dict__.pop("_admin", None)
+            raise self._listener.explain(error, f"cannot ask the broker for the topic {topic}") from None
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -148,7 +127,7 @@ class TopicReader:
             try:
                 low, high = ask(partial(self._consumer.get_watermark_offsets, place, timeout=TIMEOUT_SECONDS))
             except KafkaException as error:
-                raise self._explain(error, f"cannot read the topic {topic}") from None
+                raise self._listener.explain(error, f"cannot read the topic {topic}") from None
             first[partition], following[partition] = low, high
         return first, following
 
@@ -159,7 +138,7 @@ class TopicReader:
         try:
             found = ask(partial(self._consumer.offsets_for_times, asked, timeout=TIMEOUT_SECONDS))
         except KafkaException as error:
-            raise self._explain(error, f"cannot look up {moment} in the topic {topic}") from None
+            raise self._listener.explain(error, f"cannot look up {moment} in the topic {topic}") from None
         _, following = self.bounds(topic)
         return {item.partition: item.offset if item.offset >= 0 else following[item.partition] for item in found}
 
@@ -179,13 +158,16 @@ class TopicReader:
                 if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise InputError(_why_not(topic, error))
                 if error.code() not in _NOT_YET and not is_about_group(error):
-                    raise self._explain(KafkaException(error), f"cannot read the topic {topic}")
+                    raise self._listener.explain(KafkaException(error), f"cannot read the topic {topic}")
         finally:
             self._consumer.unassign()
         raise SwitchyardError(f"the topic {topic} gave no answer for {TIMEOUT_SECONDS:g} s; is its broker up?")
 
-    def _explain(self, error: KafkaException, what: str) -> SwitchyardError:
-        return explain(error, what, self._listener)
+
+def open_reader(properties: Mapping[str, str], own: dict[str, str], listener: ErrorListener) -> Consumer:
+    """Open a consumer that reads only at positions that it is told, and that tells where a partition ends."""
+    settings = {"enable.auto.commit": "false", "enable.partition.eof": "true"} | own
+    return open_client(Consumer, base_properties(properties) | settings, listener)
 
 
 def is_about_group(error: KafkaError) -> bool:

@@ -276,11 +276,7 @@ def split_extensions(text: str) -> dict[str, str]:
 
 
 def _join_extensions(extensions: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={_SPECIAL.sub(_escape, value)}" for name, value in extensions.items())
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\{found[0]}"
+    return ",".join(name + "=" + _SPECIAL.sub(r"\\\g<0>", value) for name, value in extensions.items())
 
 
 def _take_stores(known: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.health.checks import describe_spares, find_useless_spares
 from switchyard.health.inputs import add_drivers, read_inputs
 from switchyard.health.status_report import describe_status
-from switchyard.kafka.control_topic import control_topic
+from switchyard.kafka.control_topic import ControlTopic
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.local import loopback
@@ -222,7 +222,7 @@ def _control_topic(settings: Settings, data: Mapping[str, str] | None) -> str:
     with TopicReader(kafka) as reader:
         reader.require_readable(topic)
         count = len(reader.partitions(topic))
-    with control_topic(kafka, topic, installation_id(settings.layout)) as control:
+    with ControlTopic(kafka, topic, installation_id(settings.layout)) as control:
         control.committed_offsets()
     return f"{topic} can be read{where}, partitions: {count}"
 

@@ -19,7 +19,7 @@ from switchyard.drivers.jobs import submit_command
 from switchyard.drivers.submission import JAVA_OPTIONS, spark_conf, submit_arguments, submit_environment
 from switchyard.errors import SwitchyardError
 from switchyard.kafka.client_settings import write_properties
-from switchyard.kafka.demo import produce_records
+from switchyard.kafka.demo import DemoProducer
 from switchyard.kafka.topics import ensure_topics
 from switchyard.local import loopback
 from switchyard.local.broker import Broker
@@ -53,7 +53,7 @@ def ensure_archive() -> None:
 def _fill_topics(settings: Settings) -> None:
     kafka, users, accounts = {"bootstrap.servers": settings.bootstrap}, settings.users_topic, settings.accounts_topic
     ensure_topics(kafka, [users, accounts], 1)
-    produce_records(kafka, users_topic=users, accounts_topic=accounts, records=RECORDS, tell=lambda sent, seconds: None)
+    DemoProducer(kafka, users, accounts).send_fast(RECORDS)
 
 
 def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:

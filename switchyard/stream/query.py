@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from switchyard.joins import is_within
-from switchyard.kafka.groups import name_group
+from switchyard.kafka.client_settings import name_group
 from switchyard.offsets import Offsets
 from switchyard.records import BATCH, JOIN_RULES, JOINED, LEFT, RIGHT, SIDES, Side
 from switchyard.spec import GenerationSpec

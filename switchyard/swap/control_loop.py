@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from switchyard.errors import SwitchyardError
-from switchyard.kafka.control_topic import ControlRecord, ControlTopic, control_topic
+from switchyard.kafka.control_topic import ControlRecord, ControlTopic
 from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.settings import Settings
@@ -67,7 +67,7 @@ def opening(
     installation = installation_id(settings.layout)
     with (
         TopicReader(kafka) as reader,
-        control_topic(control_kafka or kafka, settings.control_topic, installation) as control,
+        ControlTopic(control_kafka or kafka, settings.control_topic, installation) as control,
     ):
         yield CommandHandler(settings, reader), control
 

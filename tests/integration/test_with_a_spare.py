@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from switchyard.drivers import processes
 from switchyard.drivers.running_drivers import list_drivers, list_spares
 from switchyard.kafka.client_settings import client_properties
-from switchyard.kafka.control_topic import control_topic, publish
+from switchyard.kafka.control_topic import ControlTopic, publish
 from switchyard.settings import Settings
 from switchyard.stream.audit import audit_at_newest
 from switchyard.swap.history import Event
@@ -117,7 +117,7 @@ def test_all_that_read_the_control_topic_have_logged_in_with_a_token(
     wanted = {f"switchyard-bell-{installation}", f"switchyard-control-{installation}"}
     admin = AdminClient(secured.admin)
     eventually(lambda: wanted <= {one.group_id for one in admin.list_consumer_groups().result(30).valid}, 60, 1)
-    with control_topic(control_kafka, CONTROL, installation) as control:
+    with ControlTopic(control_kafka, CONTROL, installation) as control:
         assert sum(control.committed_offsets().values()) == 1
     spared.api.trigger(AUDIT_DAG, "with-a-token", {})
     eventually(lambda: spared.api.run_state(AUDIT_DAG, "with-a-token") in ("success", "failed"), 240, 1)

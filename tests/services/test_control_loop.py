@@ -28,7 +28,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.health.accounting import account_for_commands
 from switchyard.kafka import clients
 from switchyard.kafka import control_topic as control_topic_module
-from switchyard.kafka.control_topic import ControlRecord, ControlTopic, control_topic, in_order, publish
+from switchyard.kafka.control_topic import ControlRecord, ControlTopic, in_order, publish
 from switchyard.kafka.topics import TopicReader, ensure_topics
 from switchyard.layout import Layout
 from switchyard.local import swap_client
@@ -191,7 +191,7 @@ def kafka(broker: Broker) -> dict[str, str]:
     ensure_topics(properties, ["first"])
 
     def has_coordinator() -> bool:
-        with suppress(SwitchyardError), control_topic(properties, "first", "test") as control:
+        with suppress(SwitchyardError), ControlTopic(properties, "first", "test") as control:
             list(control.read_waiting(lambda text: None))
             control.commit_ends()
             return True
@@ -448,7 +448,7 @@ def test_many_messages_are_read_part_by_part_in_the_same_order(
         stamp = FIRST_MS + number * 1000 - random.choice((0, 0, 7000))
         producer.produce(topic, str(number), partition=random.choice((0, 0, 0, 1, 2)), timestamp=stamp)
     producer.flush()
-    with control_topic(kafka, topic, "whole") as control:
+    with ControlTopic(kafka, topic, "whole") as control:
         whole = list(control.read_waiting(lambda text: None))
     assert sorted(int(record.value or b"") for record in whole) == list(range(120))
     assert whole == in_order(whole)
@@ -459,7 +459,7 @@ def test_many_messages_are_read_part_by_part_in_the_same_order(
 
     monkeypatch.setattr(control_topic_module, "MOST_BYTES", 5 * 500)
     monkeypatch.setattr(control_topic_module, "in_order", sort_part)
-    with control_topic(kafka, topic, "parts") as control:
+    with ControlTopic(kafka, topic, "parts") as control:
         found = []
         for record in control.read_waiting(lambda text: None):
             found.append(record)

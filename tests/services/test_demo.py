@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from switchyard.cli.main import main
-from switchyard.kafka.demo import produce_demo, produce_records
+from switchyard.kafka.demo import DemoProducer
 from switchyard.kafka.topics import TopicReader
 from tests.topics import Topics
 
@@ -28,25 +28,22 @@ def read_ids(topics: Topics) -> list[str]:
     return ids
 
 
-def tell_nobody(sent: int, seconds: float) -> None:
-    pass
-
-
 def test_so_many_records_are_sent_and_a_second_start_has_other_people(topics: Topics) -> None:
-    pair = {"users_topic": topics.users, "accounts_topic": topics.accounts}
-    assert produce_records(topics.kafka, **pair, records=500, tell=tell_nobody) == 500
+    producer = DemoProducer(topics.kafka, topics.users, topics.accounts)
+    producer.send_fast(500)
+    assert producer.sent == 500
     first = Counter(read_ids(topics))
     assert first.total() == 500
-    sent = produce_demo(topics.kafka, **pair, rate=5_000, seconds=0.2, tell=tell_nobody)
+    producer = DemoProducer(topics.kafka, topics.users, topics.accounts)
+    producer.send_steadily(5_000, 0.2)
     later = Counter(read_ids(topics)) - first
-    assert later.total() == sent > 0
+    assert later.total() == producer.sent > 0
     assert not first.keys() & later.keys()
 
 
 def test_a_seed_sends_the_same_people_again(topics: Topics) -> None:
-    pair = {"users_topic": topics.users, "accounts_topic": topics.accounts}
     for _ in range(2):
-        produce_records(topics.kafka, **pair, records=50, tell=tell_nobody, seed=1)
+        DemoProducer(topics.kafka, topics.users, topics.accounts, seed=1).send_fast(50)
     assert {count % 2 for count in Counter(read_ids(topics)).values()} == {0}
 
 

@@ -30,7 +30,7 @@ from switchyard.health.accounting import account_for_commands, account_for_recor
 from switchyard.kafka import clients
 from switchyard.kafka.client_settings import client_properties
 from switchyard.kafka.clients import ErrorListener, open_client
-from switchyard.kafka.control_topic import ControlRecord, control_topic, publish
+from switchyard.kafka.control_topic import ControlRecord, ControlTopic, publish
 from switchyard.kafka.new_records import assign_new, poll_newest
 from switchyard.kafka.probe import probe_gaps
 from switchyard.kafka.topics import TopicReader
@@ -73,7 +73,7 @@ each_login = pytest.mark.parametrize("name", LOGINS)
 
 
 def drain(kafka: dict[str, str], topic: str = CONTROL) -> list[bytes | None]:
-    with control_topic(client_properties(kafka), topic, "test") as control:
+    with ControlTopic(client_properties(kafka), topic, "test") as control:
         records = list(control.read_waiting(lambda text: None))
         control.commit_ends()
         return [record.value for record in records]
@@ -301,7 +301,7 @@ def test_a_place_that_may_be_looked_up_but_not_committed(secured: Secured, monke
     admin.create_acls([rule])[rule].result(30)
     monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "seen.")
     publish(secured.admin, CONTROL, b"{}", "cli:test")
-    with control_topic(client_properties(secured.logins["SCRAM-SHA-256"].right), CONTROL, "test") as control:
+    with ControlTopic(client_properties(secured.logins["SCRAM-SHA-256"].right), CONTROL, "test") as control:
 
         def read() -> list[ControlRecord]:
             # The rule takes a moment to be everywhere.

@@ -7,7 +7,7 @@ import json
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from switchyard.kafka.control_topic import control_topic
+from switchyard.kafka.control_topic import ControlTopic
 from switchyard.kafka.topics import ensure_topics
 from switchyard.layout import Layout
 from switchyard.local.broker import Broker
@@ -46,7 +46,7 @@ def test_topics_plan_swap_and_rollback(layout: Layout, broker: Broker, topics: T
 
     sent = client.post("/api/v1/swap", json={"joinType": "asof", "id": "s1"})
     assert (sent.status_code, sent.json()) == (202, {"swapId": "s1"})
-    with control_topic(topics.kafka, f"control-{topics.users}", "test") as control:
+    with ControlTopic(topics.kafka, f"control-{topics.users}", "test") as control:
         records = list(control.read_waiting(lambda line: None))
     assert [(json.loads(record.value or b""), record.requested_by) for record in records] == [
         ({"joinType": "asof", "id": "s1"}, "page:ada")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from switchyard.errors import InputError
 from switchyard.kafka import clients
 from switchyard.kafka.client_settings import client_properties, to_java
-from switchyard.kafka.clients import diagnose, explain
+from switchyard.kafka.clients import ErrorListener, diagnose
 from switchyard.kafka.new_records import LoggingListener
 from switchyard.kafka.security import SECRETS, secret_values
 from switchyard.wording import hide_values
@@ -267,13 +267,14 @@ def test_a_token_that_the_broker_refuses_is_not_a_password() -> None:
 def test_a_refused_token_is_told_as_one_wherever_it_is_met(caplog: pytest.LogCaptureFixture) -> None:
     """By a call that fails, and by the log of the control watcher, which makes no call."""
     listener, refused = LoggingListener(OIDC), KafkaError(KafkaError._AUTHENTICATION, "invalid_token")
-    assert str(explain(KafkaException(refused), "cannot read", listener)) == clients.TOKEN_REFUSED
+    assert str(listener.explain(KafkaException(refused), "cannot read")) == clients.TOKEN_REFUSED
     listener(refused)
     assert caplog.messages == [f"Kafka: {clients.TOKEN_REFUSED}"]
-    assert str(explain(KafkaException(refused), "cannot read", LoggingListener(PLAIN))) == clients.LOGIN_REFUSED
+    assert str(LoggingListener(PLAIN).explain(KafkaException(refused), "cannot read")) == clients.LOGIN_REFUSED
 
 
 def test_a_broker_that_gives_no_answer_may_be_that_of_either_connection() -> None:
-    said = str(explain(KafkaException(KafkaError(KafkaError._TRANSPORT)), "cannot read the control topic control"))
+    error = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    said = str(ErrorListener(PLAIN).explain(error, "cannot read the control topic control"))
     assert said.startswith("cannot read the control topic control: ")
     assert said.endswith("is the connection kafka_default, or kafka_control for the control topic, right?")
