@@ -44,12 +44,7 @@ from switchyard.tables.store import has_table, open_version
 LEAST_FREE_GIB = 2
 SET_ADDRESS = "set SWITCHYARD_KAFKA_BOOTSTRAP"
 RESTART = "then `switchyard down` and `up`"
-AIRFLOW_PARTS = {
-    "metadatabase": "database",
-    "scheduler": "scheduler",
-    "dag_processor": "dag processor",
-    "triggerer": "triggerer",
-}
+AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _PACKAGES = {"spark-sql-kafka-0-10": "pyspark", "delta-spark": "delta-spark"}
 """Jars, and the Python packages that they have to fit"""
 _CONNECTION = re.compile(r"\(connection (\w+)\)$")
@@ -68,7 +63,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield each finding at once, so that a person sees the first ones while slow checks run."""
     check = partial(_guard, settings)
     running = find_supervisor(settings.workspace) is not None
-    yield check("python", _python)
+    yield check("python", lambda: f"Python {sys.version.split()[0]}")
     yield check("java", lambda: f"Java {find_java().version} in {find_java().path}")
     yield check("jars", lambda: describe_jars([*spark_jars(), *delta_jars()], broker_jars()))
     yield check("disk", lambda: _disk(settings))
@@ -126,10 +121,6 @@ def _explain_os_error(settings: Settings, check: str, error: OSError) -> Finding
     else:
         remedy = f"look at that file or address and at the process logs below {home}, {RESTART}"
     return Finding(check, False, f"this machine refuses what the check needs: {what}", remedy)
-
-
-def _python() -> str:
-    return f"Python {sys.version.split()[0]}"
 
 
 def _disk(settings: Settings) -> str:
@@ -250,7 +241,8 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
 
 def judge_airflow(health: Mapping[str, Any], logs: Path) -> Iterator[Finding]:
     """What Airflow's own health report says about its parts, whose logs are in `logs`."""
-    for name, part in AIRFLOW_PARTS.items():
+    for name in AIRFLOW_PARTS:
+        part = name.removeprefix("meta").replace("_", " ")
         state = (health.get(name) or {}).get("status") or "unknown"
         log = logs / f"{name.replace('_', '-')}.log"
         advice = "check that it runs and has disk space" if name == "metadatabase" else f"read {log}"

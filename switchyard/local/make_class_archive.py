@@ -43,17 +43,13 @@ def ensure_archive() -> None:
         broker.start()
         try:
             broker.wait_until_ready()
-            _fill_topics(settings)
+            kafka, topics = {"bootstrap.servers": settings.bootstrap}, (settings.users_topic, settings.accounts_topic)
+            ensure_topics(kafka, topics, 1)
+            DemoProducer(kafka, *topics).send_fast(RECORDS)
             _run_driver(settings, folder / "kafka.properties", made)
         finally:
             broker.stop()
         class_archive.put_in_place(made)
-
-
-def _fill_topics(settings: Settings) -> None:
-    kafka, users, accounts = {"bootstrap.servers": settings.bootstrap}, settings.users_topic, settings.accounts_topic
-    ensure_topics(kafka, [users, accounts], 1)
-    DemoProducer(kafka, users, accounts).send_fast(RECORDS)
 
 
 def _run_driver(settings: Settings, properties: Path, archive: Path) -> None:

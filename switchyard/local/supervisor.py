@@ -19,6 +19,7 @@ from switchyard.deadline import Deadline
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import ComponentState, State, lock_file, read_state, write_state
 from switchyard.errors import SwitchyardError
+from switchyard.local.airflow import COMPONENTS
 from switchyard.local.airflow_api import AirflowApi, ApiError
 from switchyard.local.component import Component
 from switchyard.local.first_generation import CONTROL_DAG_ID, DAG_ID, FirstGeneration
@@ -30,12 +31,7 @@ ROUND_SECONDS = 1.0
 HEALTH_SECONDS = 5.0
 HUNG_SECONDS = 15.0
 # The name of each part in Airflow's health report.
-HEALTH_NAMES = {
-    "api-server": "metadatabase",
-    "scheduler": "scheduler",
-    "dag-processor": "dag_processor",
-    "triggerer": "triggerer",
-}
+HEALTH_NAMES = {name: name.replace("-", "_") for name in COMPONENTS} | {"api-server": "metadatabase"}
 
 log = logging.getLogger("switchyard.supervisor")
 

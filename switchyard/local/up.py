@@ -9,9 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from deltalake.exceptions import DeltaError
 
@@ -33,6 +31,7 @@ from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_
 from switchyard.local.server import launch
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
+from switchyard.stream.pid_file import catching_stop
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import retire_kept
 from switchyard.tables.root_check import prove_commits
@@ -47,7 +46,8 @@ def up(settings: Settings, detach: bool, demo: bool | None, print_line: PrintLin
     """Return when all is ready (`detach`), else when all has been stopped again. Raise when it could not start."""
     check_machine(settings)
     process, began = start_supervisor(settings, wants_demo(settings, demo)), time.monotonic()
-    with _interruptible():
+    # SIGTERM and a closed terminal are treated as Ctrl-C.
+    with catching_stop(_interrupt, signal.SIGHUP):
         try:
             state = follow_start(
                 settings, process, lambda line: print_line(f"{time.monotonic() - began:5.1f} s  {line}")
@@ -184,17 +184,5 @@ def _has_remains(settings: Settings, last: State | None) -> bool:
     return bool(running_drivers.find_drivers(settings.workspace) or processes.find_members(pids))
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Treat SIGTERM and a closed terminal as Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt() -> None:
+    raise KeyboardInterrupt

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from switchyard.errors import SwitchyardError
 from switchyard.stream.offset_log import ADVICE
-from switchyard.wording import clean_foreign_text, describe_error, mask_emails
+from switchyard.wording import clean_foreign_text, describe_error, mask_emails, shorten
 
 ROOM_SECONDS = 2.0
 log = logging.getLogger("switchyard.driver")
@@ -69,7 +69,6 @@ _CAUSE = re.compile(
 _PACKAGE = re.compile(r"\b(?:[a-z]\w*\.){2,}(?=[A-Z])")
 _CODE = re.compile(r"\[[A-Z_.]{3,}\] |SQLSTATE: \w+|\{.*")
 _NEXT_SENTENCE = re.compile(r"(?<=\w)\. (?=[A-Z])")
-MOST_CHARACTERS = 200
 DETAILS = "the log of the task `stream` has the details"
 
 
@@ -100,9 +99,8 @@ def _name_cause(text: str) -> str:
 def _shorten(message: str) -> str:
     """Keep the first sentence: the advice that Spark adds is for people who write queries."""
     sentence = _NEXT_SENTENCE.split(_CODE.sub("", message).strip().partition("\n")[0])[0]
-    line = _PACKAGE.sub("", clean_foreign_text(sentence))
-    cut = line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
-    return " ".join(cut.split()).rstrip(".;, ")
+    line = shorten(_PACKAGE.sub("", clean_foreign_text(sentence)))
+    return " ".join(line.split()).rstrip(".;, ")
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 from switchyard.settings import Settings
 
@@ -20,13 +19,10 @@ def touch_pid_file(settings: Settings, generation: int) -> None:
 
 
 @contextlib.contextmanager
-def catching_stop(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on SIGTERM and SIGINT, as long as the block runs."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stop()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+def catching_stop(stop: Callable[[], None], *others: signal.Signals) -> Iterator[None]:
+    """Call `stop` on SIGTERM, SIGINT and other signals, as long as the block runs."""
+    numbers = (signal.SIGTERM, signal.SIGINT, *others)
+    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
     try:
         yield
     finally:
