@@ -19,6 +19,7 @@ KAFKA_CONNECTION, CONTROL_CONNECTION = "kafka_default", "kafka_control"
 """Airflow's connections for the data and, if it is on another cluster, for the control topic."""
 
 REHEARSAL = "rehearsal"
+"""A temporary folder, for the rehearsal of a spare driver whose executors or tables are on another disk."""
 _URI = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -43,11 +44,6 @@ class Layout:
 
     def checkpoint(self, generation: int) -> str:
         return self.under("checkpoints", str(generation))
-
-    @property
-    def rehearsal(self) -> str:
-        """A temporary folder, for the rehearsal of a spare driver whose executors or tables are on another disk."""
-        return self.under(REHEARSAL)
 
     def spec_name(self, generation: int) -> str:
         """Name the file below `checkpoints` that keeps the spec of a generation."""

@@ -65,7 +65,6 @@ def find_store() -> ObjectStore:
 
 
 def delta_options(store: ObjectStore) -> dict[str, str]:
-    """Return the options for delta-rs."""
     options = {
         # A commit is a compare-and-set: a version is written only if it is not there. Set here, because a variable of
         # the environment could change a default.
@@ -87,7 +86,6 @@ def arrow_options(store: ObjectStore) -> dict[str, str]:
 
 
 def hadoop_conf(store: ObjectStore) -> dict[str, str]:
-    """Return the settings of a Spark session."""
     # Without keys: Spark hands those in the driver's environment to its executors.
     s3a = "spark.hadoop.fs.s3a"
     providers = (

@@ -11,8 +11,6 @@ STANDSTILL = timedelta(seconds=20)
 
 @dataclass(frozen=True)
 class Target:
-    """What is joined, and how."""
-
     usersTopic: str
     accountsTopic: str
     joinType: str

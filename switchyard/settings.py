@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from switchyard.errors import InputError
@@ -21,7 +21,9 @@ LOCAL_HOME = ".switchyard"
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SWITCHYARD_", extra="ignore", frozen=True)
 
-    root: str = Field(LOCAL_HOME, description="Where tables and checkpoints live: a folder, or s3://bucket/path.")
+    root: Annotated[str, AfterValidator(check_root)] = Field(
+        LOCAL_HOME, description="Where tables and checkpoints live: a folder, or s3://bucket/path."
+    )
     home: Path | None = Field(
         None, description="Folder for process ids, logs and secrets; the root when that is a folder."
     )
@@ -157,11 +159,6 @@ class Settings(BaseSettings):
     spark_master: str = Field(
         "local[2]", description="Where jobs run when the CLI starts them, and the first spark_default."
     )
-
-    @field_validator("root")
-    @classmethod
-    def _check_root(cls, root: str) -> str:
-        return check_root(root)
 
     @property
     def layout(self) -> Layout:

@@ -82,26 +82,19 @@ def clean_foreign_text(text: str) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Say why something failed, for people and logs."""
     if isinstance(error, SwitchyardError):
         return mask_emails(str(error))
     return clean_foreign_text(str(error)) or type(error).__name__
 
 
-def describe_place(error: BaseException) -> str:
-    """Say where an error was raised: the lines of the Python and Java stacks, without the error's text."""
-    java = _JAVA_LINE.findall(f"{error}\n{getattr(error, '_stackTrace', None) or ''}")
-    return "".join([*traceback.format_tb(error.__traceback__), *(f"{line}\n" for line in java)])
-
-
 def describe_stack(error: BaseException) -> str:
-    """Return stack and reason, for a log."""
-    return f"{describe_place(error)}{type(error).__name__}: {describe_error(error)}"
+    """Say where an error was raised, by the lines of the Python and Java stacks, and why, without the error's text."""
+    java = _JAVA_LINE.findall(f"{error}\n{getattr(error, '_stackTrace', None) or ''}")
+    place = "".join([*traceback.format_tb(error.__traceback__), *(f"{line}\n" for line in java)])
+    return f"{place}{type(error).__name__}: {describe_error(error)}"
 
 
 class CleanFormatter(logging.Formatter):
-    """Masks every line of a job's log."""
-
     def format(self, record: logging.LogRecord) -> str:
         return mask_emails(super().format(record))
 

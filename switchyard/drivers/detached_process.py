@@ -28,15 +28,8 @@ exit $code
 
 def start_detached(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a command in a new session. The command must name the folder, by which `DetachedProcess` recognises it."""
-    with (folder / OUTPUT).open("ab") as output:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _RECORD_EXIT, "switchyard", str(folder / EXIT), *command],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    recording = ["/bin/sh", "-c", _RECORD_EXIT, "switchyard", str(folder / EXIT), *command]
+    return processes.launch(recording, None, folder / OUTPUT, environment)
 
 
 class DetachedProcess:
@@ -49,7 +42,6 @@ class DetachedProcess:
         self._place = 0
 
     def poll(self) -> int | None:
-        """Return the exit code; None while the process runs."""
         if self.returncode is None:
             self.returncode = self._read_exit()
         if self.returncode is None and not self._is_there():

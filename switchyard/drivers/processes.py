@@ -1,4 +1,4 @@
-"""Find processes of this machine by command line or session, and end them.
+"""Start processes, find those of this machine by command line or session, and end them.
 
 A `psutil.Process` knows when it was started, so a signal never reaches another process that got its pid since.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,23 @@ from psutil import Process
 from switchyard.deadline import Deadline
 
 POLL_SECONDS = 0.1
+
+
+def launch(
+    command: list[str], cwd: Path | None, log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process with its output in a log, in a separate session: Ctrl-C in a terminal must not reach it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def list_commands() -> list[tuple[Process, str]]:

@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from switchyard.errors import InputError
@@ -84,8 +85,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     lines = [f"{_escape(name)}={_escape(value)}\n" for name, value in sorted(properties.items())]
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+    with open(draft, "w", encoding="utf-8", newline="", opener=partial(os.open, mode=0o600)) as file:
         file.writelines(lines)
     draft.replace(path)
 

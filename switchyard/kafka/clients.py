@@ -171,10 +171,7 @@ def list_topics(
     topic: str | None = None,
     deadline: Deadline | None = None,
 ) -> dict[str, Any]:
-    """Return the metadata of all topics or of one. Ask in short slices, as a refusal is reported in between.
-
-    `what` is how the sentence begins if there is no answer.
-    """
+    """Return the metadata of all topics or of one. Ask in short slices, as a refusal is reported in between."""
     deadline = deadline or Deadline(TIMEOUT_SECONDS)
     listener.forget()
     while True:

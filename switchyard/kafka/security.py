@@ -90,11 +90,10 @@ def check_security(properties: Mapping[str, str]) -> None:
     protocol = properties.get("security.protocol", "PLAINTEXT")
     if protocol not in PROTOCOLS:
         raise _wrong("security.protocol", f"must be one of {', '.join(PROTOCOLS)}")
-    given = {name for name in properties if is_security(name) and name != "security.protocol"}
     if properties.get("enable.ssl.certificate.verification", "true").lower() != "true":
         raise _wrong("enable.ssl.certificate.verification", "must stay true: Spark's client always verifies")
     _check_java(properties)
-    given = {name for name in given if not is_for_java(name)}
+    given = {name for name in properties if is_security(name) and not is_for_java(name)} - {"security.protocol"}
     _refuse(given - _SASL - _TLS - {"enable.ssl.certificate.verification"}, "cannot be passed on to both clients")
     if protocol != "SASL_SSL":
         _refuse(given & _SASL, "needs security.protocol to be SASL_SSL")

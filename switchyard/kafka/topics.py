@@ -70,8 +70,6 @@ def _count_led(topic: TopicMetadata) -> int:
 
 
 class TopicReader(AbstractContextManager["TopicReader"]):
-    """Reads positions of topics with one connection."""
-
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._listener = ErrorListener(properties)
         own = {"group.id": name_group("positions"), "fetch.wait.max.ms": "20"}
@@ -125,10 +123,10 @@ class TopicReader(AbstractContextManager["TopicReader"]):
         for partition in self.partitions(topic):
             place = TopicPartition(topic, partition)
             try:
-                low, high = ask(partial(self._consumer.get_watermark_offsets, place, timeout=TIMEOUT_SECONDS))
+                ask_bounds = partial(self._consumer.get_watermark_offsets, place, timeout=TIMEOUT_SECONDS)
+                first[partition], following[partition] = ask(ask_bounds)
             except KafkaException as error:
                 raise self._listener.explain(error, f"cannot read the topic {topic}") from None
-            first[partition], following[partition] = low, high
         return first, following
 
     def offsets_at(self, topic: str, moment: str) -> dict[int, int]:

@@ -105,7 +105,6 @@ class JaasError(ValueError):
 
 
 def normalise(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give each setting one name and one form of its value."""
     known = {name: value for name, value in properties.items() if not _NOT_OURS.fullmatch(name)}
     for other, name in _OTHER_NAMES.items():
         _rename(known, other, name)

@@ -11,15 +11,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
-from switchyard.drivers.processes import end_sessions
+from switchyard.drivers.processes import end_sessions, launch
 from switchyard.errors import SwitchyardError
 from switchyard.layout import PROJECT, Workspace
 from switchyard.local.database import EMBEDDED, Database
-from switchyard.local.server import launch
 from switchyard.settings import Settings
 
 USER = "admin"
@@ -146,10 +146,8 @@ def ensure_keys(workspace: Workspace) -> Path:
 def _write_once(path: Path, write: Callable[[TextIO], object]) -> None:
     """Create the file with mode 0600 from the start; leave one that exists."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with suppress(FileExistsError):
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            write(file)
+    with suppress(FileExistsError), open(path, "x", opener=partial(os.open, mode=0o600)) as file:
+        write(file)
 
 
 def read_password(workspace: Workspace) -> str:

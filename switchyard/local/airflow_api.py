@@ -80,11 +80,6 @@ class AirflowApi:
         run = self._call("GET", self._run_path(dag_id, run_id), missing_ok=True)
         return None if run is None else str(run["state"])
 
-    def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
-        path = f"{self._run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}"
-        found = self._call("GET", path, missing_ok=True)
-        return None if found is None or found["state"] is None else str(found["state"])
-
     def clear_task(self, dag_id: str, run_id: str, task_id: str) -> None:
         """Run the task and its downstream tasks again, whatever their state; a finished run is reopened."""
         body = {

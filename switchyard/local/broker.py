@@ -52,11 +52,10 @@ class Broker(Server):
             raise SwitchyardError(f"the broker's folder could not be formatted: {last_line(answer.stderr)}")
 
     def cluster_id(self) -> str:
-        kept = self.folder / "cluster.id"
-        if not kept.exists():
+        if not self.cluster_file.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            kept.write_text(_draw_cluster_id())
-        return kept.read_text()
+            self.cluster_file.write_text(_draw_cluster_id())
+        return self.cluster_file.read_text()
 
     def _java(self) -> list[str]:
         return [str(find_java().executable), "-cp", f"{broker_jars()[0].parent}/*"]

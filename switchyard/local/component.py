@@ -8,7 +8,7 @@ from pathlib import Path
 
 from switchyard.deadline import Deadline
 from switchyard.drivers import processes
-from switchyard.local.server import Server, launch
+from switchyard.local.server import Server
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -43,7 +43,7 @@ class Component:
         self._restart_at = None
 
     def _launch(self) -> None:
-        self._process = launch(self._command, self._cwd, self.log, self._env)
+        self._process = processes.launch(self._command, self._cwd, self.log, self._env)
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -61,13 +61,9 @@ class Database(Server):
         return f"{EMBEDDED}{quote(str(self.socket_folder), safe='/')}"
 
     @property
-    def _cluster_file(self) -> Path:
-        return self.folder / "cluster.id"
-
-    @property
     def cluster_id(self) -> str:
         """Return an id that changes when the folder was lost and made again; empty before the first start."""
-        return self._cluster_file.read_text() if self._cluster_file.exists() else ""
+        return self.cluster_file.read_text() if self.cluster_file.exists() else ""
 
     def connect(self) -> psycopg2.extensions.connection:
         return psycopg2.connect(host=str(self.socket_folder), user=USER, dbname="postgres", connect_timeout=5)
@@ -87,7 +83,7 @@ class Database(Server):
             shutil.rmtree(draft, ignore_errors=True)
             make_private(draft)
             make_cluster(draft, ["--auth", "trust"])
-            self._cluster_file.write_text(str(uuid.uuid4()))
+            self.cluster_file.write_text(str(uuid.uuid4()))
             draft.rename(self.data)
 
     def is_answering(self) -> bool:

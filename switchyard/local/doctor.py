@@ -168,7 +168,6 @@ def _fit(found: Mapping[str, str], jar: str, package: str) -> str:
 
 
 def _kafka(settings: Settings) -> Iterator[Finding]:
-    """Log in with each connection, and look at the active topics."""
     # Cached, because asking Airflow for a connection takes seconds.
     find, check = cache(partial(find_kafka, settings)), partial(_guard, settings)
     login = check("kafka login", lambda: _log_in(find()))

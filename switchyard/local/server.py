@@ -5,30 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 
 from psutil import Process
 
 from switchyard.drivers import processes
 from switchyard.errors import SwitchyardError
-
-
-def launch(
-    command: list[str], cwd: Path, log: Path, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a process with its output in a log, in a separate session: Ctrl-C in a terminal must not reach it."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            command,
-            env=environment,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
 
 
 class Server(ABC):
@@ -42,6 +24,7 @@ class Server(ABC):
         self.data = self.folder / "data"
         self.log = self.folder / f"{self.name}.log"
         self.pid_file = self.folder / f"{self.name}.pid"
+        self.cluster_file = self.folder / "cluster.id"
         # A path on its command line that no other process has there.
         self.command_line_path = self.data
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,7 +44,7 @@ class Server(ABC):
         if self.is_running():
             return
         self.prepare()
-        self._process = launch(self.command(), self.folder, self.log)
+        self._process = processes.launch(self.command(), self.folder, self.log)
         self.pid_file.write_text(str(self._process.pid))
 
     def is_running(self) -> bool:

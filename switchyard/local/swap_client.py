@@ -80,7 +80,6 @@ def retire(settings: Settings, generation: int) -> None:
 
 
 def send_backfill(settings: Settings, fields: Mapping[str, Any]) -> str:
-    """Check the request, start a run of the backfill DAG and return its id."""
     from switchyard.local.airflow_api import AirflowApi
 
     parse_order(fields)

@@ -10,7 +10,6 @@ from switchyard.wording import describe_stack
 
 
 def explain_unexpected(workspace: Workspace, error: Exception) -> SwitchyardError:
-    """Log the stack, and return the error to show."""
     from switchyard.stream.failures import explain_failure
 
     log = workspace.process_logs / "cli.log"

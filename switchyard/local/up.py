@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from deltalake.exceptions import DeltaError
@@ -28,7 +29,6 @@ from switchyard.errors import SwitchyardError
 from switchyard.local import airflow, loopback
 from switchyard.local.installation import end_leftovers
 from switchyard.local.kafka_settings import control_kafka_of_settings, kafka_of_settings
-from switchyard.local.server import launch
 from switchyard.object_store import is_on_object_store
 from switchyard.settings import Settings
 from switchyard.stream.pid_file import catching_stop
@@ -47,7 +47,7 @@ def up(settings: Settings, detach: bool, demo: bool | None, print_line: PrintLin
     check_machine(settings)
     process, began = start_supervisor(settings, wants_demo(settings, demo)), time.monotonic()
     # SIGTERM and a closed terminal are treated as Ctrl-C.
-    with catching_stop(_interrupt, signal.SIGHUP):
+    with catching_stop(partial(signal.default_int_handler, signal.SIGINT, None), signal.SIGHUP):
         try:
             state = follow_start(
                 settings, process, lambda line: print_line(f"{time.monotonic() - began:5.1f} s  {line}")
@@ -99,7 +99,7 @@ def start_supervisor(settings: Settings, demo: bool) -> subprocess.Popen[bytes]:
     state_file(workspace).unlink(missing_ok=True)
     command = [sys.executable, *supervisor_arguments(workspace, demo)]
     log = workspace.process_logs / "supervisor.log"
-    return launch(command, workspace.home, log, airflow.airflow_environment(settings))
+    return processes.launch(command, workspace.home, log, airflow.airflow_environment(settings))
 
 
 def follow_start(settings: Settings, process: subprocess.Popen[bytes], print_line: PrintLine) -> State:
@@ -182,7 +182,3 @@ def _has_remains(settings: Settings, last: State | None) -> bool:
     # A supervisor that was killed may have left its processes.
     pids = [part.pid for part in last.components.values() if part.pid] if last else []
     return bool(running_drivers.find_drivers(settings.workspace) or processes.find_members(pids))
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt

@@ -19,8 +19,6 @@ from switchyard.tables.writer import claim_attempt
 
 
 class End(enum.Enum):
-    """How an attempt ended, with its exit code."""
-
     RETIRED = 0
     FENCED = 75
     STOPPED = 143
@@ -59,7 +57,6 @@ def find_request(settings: Settings, history: HistoryStore, spec: GenerationSpec
     known = history.ledger().request_of(spec.generation)
     if known is not None:
         return known
-
     records = count_to_read(spec.startOffsets, spec.readyOffsets)
     seconds = allow_seconds(settings, history.ledger(), records, spec.target)
     deadline = datetime.now(UTC) + timedelta(seconds=seconds)

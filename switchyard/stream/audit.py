@@ -97,14 +97,12 @@ def record_audit(layout: Layout, audit: Audit) -> None:
 
 
 def read_at(spark: SparkSession, layout: Layout, name: str, progress: Progress) -> DataFrame:
-    """Read a generation's rows of a table at the version of a progress row."""
     # The list of files comes from delta-rs: Spark's own replay of four Delta logs took most of an audit's time.
     files = store.list_files(layout, name, progress.version_of(name), progress.generation)
     return read_paths(spark, name, [to_hadoop(file) for file in files])
 
 
 def read_paths(spark: SparkSession, name: str, paths: list[str]) -> DataFrame:
-    """Read the rows of some files of a big table."""
     schema = from_arrow_schema(FILE_SCHEMAS[name])
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 

@@ -8,8 +8,10 @@ through the fenced writer, and one progress row ties them together as for a micr
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial, reduce
@@ -27,6 +29,7 @@ from switchyard.offsets import count_records, to_json
 from switchyard.records import SIDES, Side
 from switchyard.settings import Settings
 from switchyard.spec import GenerationSpec
+from switchyard.stream.attempt import End
 from switchyard.stream.audit import read_paths
 from switchyard.stream.bulk import TOO_MANY, count_rows, end_at, overwrite_folder, say_too_many, write_files
 from switchyard.stream.decode import decode
@@ -52,7 +55,6 @@ from switchyard.tables.writer import claim_attempt
 BATCH_ID = 0
 """A snapshot is one batch."""
 RECORDS_A_TASK = 250_000
-STOPPED_EXIT_CODE = 143
 
 
 class GivenUpError(SwitchyardError):
@@ -69,7 +71,8 @@ def run_backfill(
         raise InputError(f"nobody has ordered a backfill into generation {spec.generation}")
     if (outcome := history.ledger().outcomes.get(snapshot.swapId)) is not None:
         return outcome
-    with stoppable(settings, spec.generation, _end_now):
+    # To end at once loses nothing: the next attempt goes on with what was noted.
+    with stoppable(settings, spec.generation, partial(sys.exit, End.STOPPED.value)):
         attempt = claim_attempt(settings.layout, spec.generation)
         if not transitions.note(history, snapshot.entry(Event.STARTING, f"attempt {attempt}")):
             text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"
@@ -85,11 +88,6 @@ def run_backfill(
             tell_of_failure(settings.layout, snapshot, attempt, explain_failure(error, JOB_LOG_HINT))
             raise
         return settle_snapshot(settings, history, snapshot, FINISHED, detail)
-
-
-def _end_now() -> None:
-    # Nothing is lost: the next attempt goes on with what was noted.
-    raise SystemExit(STOPPED_EXIT_CODE)
 
 
 @dataclass(frozen=True)
@@ -172,10 +170,8 @@ class _SnapshotJob:
 
     def _stage(self, name: str, write: Callable[[], Staged]) -> Staged:
         """Write the files of a table unless an earlier attempt has; a note says that they are complete."""
-        try:
+        with suppress(FileNotFoundError):
             return Staged(**json.loads(self.notes.read_bytes(f"{name}.json")))
-        except FileNotFoundError:
-            pass
         writer = self.sink.writers[name]
         if not writer.has_batch(BATCH_ID):
             writer.folder.delete_folder(files.generation_folder(self.spec.generation))

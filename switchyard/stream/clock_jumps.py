@@ -8,8 +8,6 @@ MOST_DRIFT = timedelta(seconds=2)
 
 
 class ClockJumps:
-    """A comparison of the wall clock with the monotonic clock."""
-
     def __init__(self) -> None:
         self._last: tuple[datetime, float] | None = None
 

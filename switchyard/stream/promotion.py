@@ -65,7 +65,6 @@ class Promotion:
             transitions.settle_due(history, datetime.now(UTC))
 
     def has_caught_up(self, request: Request) -> bool:
-        """Return whether the generation has read up to the goal of a request."""
         position, goal = self._runner.progress.position, self._goals.get(request.swapId)
         # The first request has its goal in the spec. For a later one, to take a lingering generation back, the goal
         # is the end of the topics when this driver first sees the request.

@@ -28,7 +28,6 @@ PATIENCE = {"kafka.request.timeout.ms": "10000", "kafka.default.api.timeout.ms":
 
 
 def kafka_options(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return settings of the Java client as options of Spark's Kafka source."""
     return PATIENCE | {"groupIdPrefix": name_group("spark")} | {f"kafka.{name}": value for name, value in kafka.items()}
 
 

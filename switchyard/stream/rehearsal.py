@@ -114,7 +114,7 @@ def _scratch_root(spark: SparkSession, settings: Settings, place: Path) -> Itera
         # There is one spare at a time, so what is here was left by one that was killed.
         root.delete_folder(REHEARSAL)
         try:
-            yield settings.model_copy(update={"root": settings.layout.rehearsal, "home": Path(folder)})
+            yield settings.model_copy(update={"root": settings.layout.under(REHEARSAL), "home": Path(folder)})
         finally:
             try:
                 root.delete_folder(REHEARSAL)

@@ -23,7 +23,6 @@ _TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """Return the settings that the jobs rely on."""
     return {
         **DECODE_CONF,
         "spark.sql.session.timeZone": "UTC",

@@ -279,11 +279,9 @@ class SwapHistory(Protocol):
 
     def commit_next(self, ledger: Ledger, entries: Sequence[Entry]) -> bool:
         """Write entries as the version after `ledger`, as it was read here."""
-        ...
 
     def commit_row(self, before: StatusRow, after: StatusRow) -> bool:
         """Replace the status row, if it is still the one that was read here."""
-        ...
 
 
 def is_snapshot_id(swap_id: str) -> bool:

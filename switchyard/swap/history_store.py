@@ -123,7 +123,6 @@ def _find_reason(table: DeltaTable, barred: int) -> str:
 
 
 def change_of(before: StatusRow, after: StatusRow) -> store.Change:
-    """Return the commit from one row to the next."""
     pairs = ((FLIPPED, before.flipped, after.flipped), (BARRED, before.barred, after.barred))
     markers = {name: new for name, old, new in pairs if new != old}
     # A withdrawal is a marker alone: the row and its file stay.

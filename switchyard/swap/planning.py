@@ -134,7 +134,6 @@ def count_unread(layout: Layout, spec: GenerationSpec, ends: Offsets) -> int:
 
 
 def count_to_read(starts: Offsets, ends: Offsets) -> int:
-    """Return how many records a swap has to read."""
     # The ends were read a moment before the start, which may lie past them.
     return max(0, count_records(starts, ends))
 

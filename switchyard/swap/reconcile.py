@@ -35,7 +35,6 @@ class Run:
 
 
 def last_seen(layout: Layout, generation: int) -> datetime | None:
-    """Return when a generation's driver last reported."""
     progress = newest_progress(layout, generation)
     return progress.at if progress else None
 

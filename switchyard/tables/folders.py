@@ -65,7 +65,6 @@ class Folder:
         return f"{self.path}/{relative}"
 
     def spark_uri(self, relative: str) -> str:
-        """Return the URI by which Spark knows a file or folder."""
         if self.is_bucket:
             return to_hadoop(f"{SCHEME}{self.full(relative)}")
         return f"{'file' if self.is_local else self.filesystem.type_name}://{self.full(relative)}"
@@ -75,9 +74,9 @@ class Folder:
         if not self.is_bucket:
             self.filesystem.create_dir(self.full(relative) if relative else self.path, recursive=True)
 
-    def read(self, relative: str, columns: list[str] | None = None) -> pa.Table:
+    def read(self, relative: str) -> pa.Table:
         with self.filesystem.open_input_file(self.full(relative)) as source:
-            return pq.ParquetFile(source).read(columns)
+            return pq.ParquetFile(source).read()
 
     def read_bytes(self, relative: str) -> bytes:
         with self.filesystem.open_input_stream(self.full(relative)) as source:
@@ -99,10 +98,9 @@ class Folder:
         infos = self.filesystem.get_file_info(selector)
         return sorted(f"{relative}/{info.base_name}" for info in infos if info.extension == "parquet")
 
-    def list_all(self, relative: str = "") -> list[pafs.FileInfo]:
-        """List every file and folder below this place, or below a folder of it."""
-        base = self.full(relative) if relative else self.path
-        return list(self.filesystem.get_file_info(pafs.FileSelector(base, allow_not_found=True, recursive=True)))
+    def list_all(self) -> list[pafs.FileInfo]:
+        """List every file and folder below this place."""
+        return list(self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True, recursive=True)))
 
     def relative(self, info: pafs.FileInfo) -> str:
         return str(info.path).removeprefix(self.path).lstrip("/")

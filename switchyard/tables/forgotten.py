@@ -49,7 +49,6 @@ class Marks:
         return self.marks[-1].number if self.marks else 0
 
     def up_to(self, number: int) -> Marks:
-        """Return the marks up to a number."""
         # The same object keeps the bounds that it has computed already.
         if number >= self.newest:
             return self

@@ -69,12 +69,10 @@ def split_batch(rows: pa.Table) -> Batch:
 
 
 def event_rows(batch: Batch, side: Side, topic: str) -> pa.Table:
-    """Return the batch's rows of the table of a side."""
     return _source_rows(batch.events[side], FILE_SCHEMAS[side.plural], side, topic)
 
 
 def reject_rows(batch: Batch, spec: GenerationSpec) -> pa.Table:
-    """Return the rejected records of both topics."""
     # A record has its position in the columns of the side that it came from.
     is_left = pc.is_valid(batch.rejects[LEFT.offset])
     parts = [

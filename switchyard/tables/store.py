@@ -233,7 +233,7 @@ def read_snapshot(
     columns: list[str] | None = None,
 ) -> pa.Table:
     if where is None:
-        return read_files(table, name, live_paths(table, generation), columns=columns)
+        return read_files(table, name, live_paths(table, generation), columns)
     pruning = None if generation is None else [("generation", "=", str(generation))]
     dataset = table.to_pyarrow_dataset(
         file_pruning_predicate=pruning, schema=SCHEMAS[name], filesystem=Folder.at(table.table_uri).as_filesystem()
@@ -241,7 +241,7 @@ def read_snapshot(
     return dataset.to_table(columns=columns or SCHEMAS[name].names, filter=where)
 
 
-def live_paths(table: DeltaTable, generation: int | None = None) -> dict[str, int | None]:
+def live_paths(table: DeltaTable, generation: int | None) -> dict[str, int | None]:
     """Return the live files of a table, or of one of its generations, with the generation of each."""
     live = pa.table(table.get_add_actions(flatten=True))
     named = live["partition.generation"].to_pylist() if "partition.generation" in live.column_names else []
@@ -250,13 +250,7 @@ def live_paths(table: DeltaTable, generation: int | None = None) -> dict[str, in
     return {unquote(path): its for path, its in listed if generation is None or its == generation}
 
 
-def read_files(
-    table: DeltaTable,
-    name: str,
-    paths: Mapping[str, int | None],
-    where: pc.Expression | None = None,
-    columns: list[str] | None = None,
-) -> pa.Table:
+def read_files(table: DeltaTable, name: str, paths: Mapping[str, int | None], columns: list[str] | None) -> pa.Table:
     """Read some files of a table, given with the generation of each."""
     # Not by the dataset of delta-rs, which makes an expression of the statistics of every live file.
     wanted = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
@@ -266,7 +260,7 @@ def read_files(
     parts = [wanted.empty_table()]
     for generation in dict.fromkeys(paths.values()):
         chosen = [path for path, its in paths.items() if its == generation]
-        rows = ds.dataset(chosen, schema=schema, filesystem=folder, format="parquet").to_table(stored, where)
+        rows = ds.dataset(chosen, schema=schema, filesystem=folder, format="parquet").to_table(stored)
         if len(stored) < len(wanted):
             rows = rows.append_column("generation", pa.repeat(pa.scalar(generation, pa.int64()), rows.num_rows))
         parts.append(rows.select(wanted.names).cast(wanted))

@@ -20,8 +20,6 @@ _DRAFT = re.compile(r"^(?:_commit_.*\.tmp|.*#\d+)$")
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file below the folder of a table."""
-
     path: str
     size: int
     at: datetime

@@ -92,6 +92,11 @@ class Stack:
         run = self.api._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")
         return str(run["note"])
 
+    def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        path = f"{self.api._run_path(dag_id, run_id)}/taskInstances/{task_id}"
+        found = self.api._call("GET", path, missing_ok=True)
+        return None if found is None or found["state"] is None else str(found["state"])
+
     def processes(self) -> list[str]:
         """Command lines of all processes that name this stack's root."""
         found = []

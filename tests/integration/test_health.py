@@ -38,7 +38,7 @@ def test_an_audit_by_hand_is_clean_and_recorded(stack: Stack) -> None:
     stack.api.trigger(AUDIT_DAG, "by-hand", {})
     eventually(lambda: stack.api.run_state(AUDIT_DAG, "by-hand") in ("success", "failed"), 180, 1)
     tasks = ("compare", "records", "commands")
-    states = {task: stack.api.task_state(AUDIT_DAG, "by-hand", task) for task in tasks}
+    states = {task: stack.task_state(AUDIT_DAG, "by-hand", task) for task in tasks}
     assert states == dict.fromkeys(tasks, "success")
     recorded = store.read_rows(stack.settings.layout, "audits")[-1]
     assert (recorded["generation"], recorded["missing"], recorded["extra"], recorded["unaccounted"]) == (
@@ -51,7 +51,7 @@ def test_a_round_of_control_by_hand_changes_nothing_that_is_settled(stack: Stack
     before = stack.history.ledger()
     stack.api.trigger(CONTROL_DAG, "by-hand", {})
     eventually(lambda: stack.api.run_state(CONTROL_DAG, "by-hand") in ("success", "failed"), 120, 1)
-    assert stack.api.task_state(CONTROL_DAG, "by-hand", "take_commands") == "success"
+    assert stack.task_state(CONTROL_DAG, "by-hand", "take_commands") == "success"
     after = stack.history.ledger()
     assert (after.requests, after.outcomes, after.flips) == (before.requests, before.outcomes, before.flips)
 
@@ -60,7 +60,7 @@ def test_a_healthy_stack_is_green_and_each_check_says_why(stack: Stack) -> None:
     eventually(lambda: stack.status()["healthy"], 90, 1)
     stack.api.trigger(HEALTH_DAG, "by-hand", {})
     eventually(lambda: stack.api.run_state(HEALTH_DAG, "by-hand") in ("success", "failed"), 120, 1)
-    assert stack.api.task_state(HEALTH_DAG, "by-hand", "check_and_repair") == "success"
+    assert stack.task_state(HEALTH_DAG, "by-hand", "check_and_repair") == "success"
     log = next((Path(stack.settings.root) / "airflow" / "logs").glob(f"dag_id={HEALTH_DAG}/run_id=by-hand/*/*.log"))
     table = json.loads(next(line for line in log.read_text().splitlines() if "Verdicts:" in line))["event"]
     assert [re.split(" {2,}", line)[1] for line in table.splitlines()[1:]] == [*CHECKS, "heal"]

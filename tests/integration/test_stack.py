@@ -62,7 +62,7 @@ def test_first_generation_is_active_and_its_rows_are_right(stack: Stack) -> None
     assert len(rows) == 5
     assert {row["generation"] for row in rows} == {status["generation"]}
     assert all(row["userId"].startswith("user-") for row in rows)
-    assert stack.api.task_state(DAG_ID, first_run(stack), "stream") == "running"
+    assert stack.task_state(DAG_ID, first_run(stack), "stream") == "running"
     assert stack.json("doctor")["ok"] is True
     audit = stack.json("audit")
     assert (audit["clean"], audit["generation"]) == (True, status["generation"])

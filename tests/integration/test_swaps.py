@@ -142,12 +142,12 @@ def test_maintenance_and_a_swap_while_500_events_a_second_flow(stack: Stack) -> 
     with running_traffic(layout, bootstrap, [pair], with_reader=False, burst=50), vacuuming(stack) as deleted:
         eventually(lambda: stack.status()["rowsPerSecond"] > 300, 60, 1)
         stack.api.trigger(MAINTENANCE_DAG, "by-hand", {})
-        eventually(lambda: stack.api.task_state(MAINTENANCE_DAG, "by-hand", "compact") == "running", 60, 0.5)
+        eventually(lambda: stack.task_state(MAINTENANCE_DAG, "by-hand", "compact") == "running", 60, 0.5)
         send(stack, "in-maintenance", joinType=join_type)
         assert outcome_of(stack, "in-maintenance") is Event.APPLIED
         eventually(lambda: stack.api.run_state(MAINTENANCE_DAG, "by-hand") in ("success", "failed"), 240, 1)
         eventually(lambda: deleted, 90, 1)
-    states = {task: stack.api.task_state(MAINTENANCE_DAG, "by-hand", task) for task in tasks}
+    states = {task: stack.task_state(MAINTENANCE_DAG, "by-hand", task) for task in tasks}
     assert states == dict.fromkeys(tasks, "success")
     last = newest_progress(stack.settings.layout, before["generation"])
     assert last is not None
@@ -196,7 +196,7 @@ def test_swap_of_topics_and_join_is_followed_to_its_flip(stack: Stack) -> None:
     assert (status["usersTopic"], status["accountsTopic"], status["joinType"]) == ("users-a", "accounts-a", "inner")
     assert status["generation"] > before
     run_id = f"generation-{status['generation']}"
-    assert stack.api.task_state(DAG_ID, run_id, "stream") == "running"
+    assert stack.task_state(DAG_ID, run_id, "stream") == "running"
     assert "to-a" in stack.run_note(DAG_ID, run_id)
     eventually(lambda: ledger_of(stack).is_retired(before), 60)
     told = [row["msg"] for row in stack.json("logs", "--limit", "1000") if row["swapId"] == "to-a"]
@@ -311,7 +311,7 @@ def test_a_command_while_a_swap_is_pending_supersedes_it_and_one_during_linger_i
     send(stack, "next", joinType="left")
     assert outcome_of(stack, "next") is Event.APPLIED
     assert stack.run("swap", "--id", "slow", "--wait").returncode == 4
-    eventually(lambda: stack.api.task_state(DAG_ID, f"generation-{slow}", "stream") == "skipped", 60, 1)
+    eventually(lambda: stack.task_state(DAG_ID, f"generation-{slow}", "stream") == "skipped", 60, 1)
     assert_removed(stack, slow)
     status = stack.status()
     assert (status["usersTopic"], status["joinType"]) == ("users-a", "left")
@@ -467,7 +467,7 @@ def test_a_manual_run_is_a_swap_like_any_other(stack: Stack) -> None:
     assert outcome_of(stack, "run:by-hand") is Event.APPLIED
     status = stack.status()
     assert status["usersTopic"] == "users-b"
-    assert stack.api.task_state(DAG_ID, "by-hand", "stream") == "running"
+    assert stack.task_state(DAG_ID, "by-hand", "stream") == "running"
     asked = next(entry for entry in ledger_of(stack).entries if entry.swapId == "run:by-hand")
     assert asked.requestedBy == "airflow:admin"
     stack.api.trigger(DAG_ID, "by-hand-again", {"users_topic": "users-b"})

@@ -121,7 +121,7 @@ def test_all_that_read_the_control_topic_have_logged_in_with_a_token(
         assert sum(control.committed_offsets().values()) == 1
     spared.api.trigger(AUDIT_DAG, "with-a-token", {})
     eventually(lambda: spared.api.run_state(AUDIT_DAG, "with-a-token") in ("success", "failed"), 240, 1)
-    assert spared.api.task_state(AUDIT_DAG, "with-a-token", "commands") == "success"
+    assert spared.task_state(AUDIT_DAG, "with-a-token", "commands") == "success"
     found = {one["check"]: one for one in json.loads(spared.run("doctor", "--json").stdout)["checks"]}
     assert found["control topic"]["ok"], found["control topic"]
     assert found["control topic"]["finding"] == f"{CONTROL} can be read on its own cluster, partitions: 2"
