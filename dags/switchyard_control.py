@@ -9,7 +9,8 @@ generations that hang instead of retiring, what failed swaps have left behind. I
 task starts its run of `switchyard_generation`; the task's link *Started generation* leads there.
 
 **When it runs.** When a message arrives on the control topic, and each minute. The watcher in the triggerer takes the
-message first; the run that it starts shows what was taken. What the watcher has missed, or could not take, is taken here.
+message first, and the run that it starts shows what was taken. What the watcher has missed or could not take is taken
+here.
 `switchyard up` also starts one. With nothing active and nothing asked for, a round asks for the default topics.
 
 **Is it safe to run again?** Yes, at any time: a message is handled once, however often it is read.
