@@ -101,9 +101,9 @@ class ControlOperator(CommandOperator):
     """Do one round: read the control topic to its end and do what is due."""
 
     def work(self, settings: Settings, context: Context) -> tuple[dict[str, Any], Run | None]:
-        from switchyard.swap.control_loop import run_round, telling_failures
+        from switchyard.swap.control_loop import logging_failures, run_round
 
-        with telling_failures(settings.layout):
+        with logging_failures(settings.layout):
             done = run_round(settings, read_kafka(), read_control_kafka())
         return find_taken(context) | done.settled, done.run
 

@@ -78,7 +78,7 @@ def _end_unless_applied(outcome: Entry | None) -> None:
 def judge_end(settings: Settings, request: Request, exit_code: int | None) -> None:
     """Decide what the end of a driver means for its task. Return if the driver has retired or is to be restarted."""
     from switchyard.swap.log_messages import open_history
-    from switchyard.swap.reconcile import fail_pending, reconcile, tell_of_active
+    from switchyard.swap.reconcile import fail_pending, log_about_active, reconcile
 
     history = open_history(settings.layout)
     is_fenced = exit_code == FencedError.exit_code
@@ -94,7 +94,7 @@ def judge_end(settings: Settings, request: Request, exit_code: int | None) -> No
     if exit_code is not None and is_killed(exit_code):
         # A driver that fails writes the reason into the logs; one that was killed cannot.
         text = f"was killed (exit code {exit_code}) and is started again"
-        tell_of_active(settings, history, request.swapId, text, "ERROR")
+        log_about_active(settings, history, request.swapId, text, "ERROR")
 
 
 def is_under_way(settings: Settings, request: Request) -> bool:
@@ -113,7 +113,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
     """Report what became of the generation. Fail if `stream` did, because a run has the state of its last task."""
     from switchyard.swap.log_messages import open_history
     from switchyard.swap.reconcile import reconcile
-    from switchyard.tables.logs import tell
+    from switchyard.tables.logs import write_log
 
     run, settings = context["dag_run"], load_settings()
     history = open_history(settings.layout)
@@ -132,7 +132,7 @@ def close_from_run(context: Context) -> dict[str, Any]:
         is_active = request is not None and history.status_row().generation == request.generation
         if request is not None and is_active:
             text = f"the driver of generation {request.generation} was given up; clear its task `stream` to go on"
-            tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
+            write_log(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
         raise AirflowFailException(outcome.detail if outcome and not is_active else f"the stream task is {state}")
     return found
 

@@ -46,11 +46,11 @@ class HealthOperator(CommandOperator):
         from switchyard.airflow.notify import IncidentNotifier
         from switchyard.health.incident_table import keep_incidents, read_incidents
         from switchyard.health.incidents import find_news
-        from switchyard.tables.logs import tell
+        from switchyard.tables.logs import write_log
 
         news = find_news(read_incidents(settings.layout), verdicts, datetime.now(UTC))
         if news:
             IncidentNotifier(news)(context)
             keep_incidents(settings.layout, news)
         for incident in news:
-            tell(settings.layout, f"health: {incident.sentence}", level=incident.log_level)
+            write_log(settings.layout, f"health: {incident.sentence}", level=incident.log_level)

@@ -98,10 +98,10 @@ def demo(
         for topic in (users, accounts):
             reader.partitions(topic)
 
-    def tell(count: int, elapsed: float) -> None:
+    def report(count: int, elapsed: float) -> None:
         print_on_stderr(f"{count} records in {elapsed:.0f} s")
 
-    producer = DemoProducer(kafka, users, accounts, tell=tell)
+    producer = DemoProducer(kafka, users, accounts, report=report)
     if records:
         producer.send_fast(records)
     else:

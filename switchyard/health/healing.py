@@ -13,7 +13,7 @@ from switchyard.health.inputs import add_drivers, add_heartbeats, read_inputs
 from switchyard.settings import Settings
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import Run, reconcile, run_of_life
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 
 HEAL = "heal"
 PROGRESS_POLL_SECONDS = 0.5
@@ -52,7 +52,7 @@ def heal(settings: Settings, find_task_state: Callable[[str], str | None]) -> He
     if repair is Repair.START_RUN:
         run = _next_run(inputs, life)
         text = f"generation {generation} has no driver and no task that starts one: run {run.run_id} is started"
-        tell(settings.layout, text, level="WARNING", generation=generation)
+        write_log(settings.layout, text, level="WARNING", generation=generation)
         return Healing([*done, text], run)
     if repair is Repair.ASK_PERSON:
         text = f"the stream of generation {generation} was stopped by hand: clear its task `stream` to go on"
@@ -77,7 +77,7 @@ def _end_orphans(settings: Settings, inputs: HealthInputs) -> list[str]:
     for driver in checks.find_orphans(inputs, settings.limits):
         end_driver(driver.session)
         text = f"a driver of generation {driver.generation}, which is over, was still there and was ended"
-        tell(settings.layout, text, level="WARNING", generation=driver.generation)
+        write_log(settings.layout, text, level="WARNING", generation=driver.generation)
         done.append(text)
     return done
 
@@ -89,7 +89,7 @@ def _end_useless_spares(settings: Settings, inputs: HealthInputs) -> list[str]:
             text = (
                 "a spare driver hung and was ended" if settings.spare else "a spare driver was there that is not wanted"
             )
-            tell(settings.layout, text, level="WARNING")
+            write_log(settings.layout, text, level="WARNING")
             done.append(text)
     return done
 
@@ -99,7 +99,7 @@ def _end_hung(settings: Settings, inputs: HealthInputs, generation: int) -> str:
         if driver.generation == generation:
             end_driver(driver.session)
     text = f"the driver of generation {generation} hung and was ended; its task starts the next attempt"
-    tell(settings.layout, text, level="WARNING", generation=generation)
+    write_log(settings.layout, text, level="WARNING", generation=generation)
     return text
 
 

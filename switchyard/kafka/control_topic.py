@@ -79,9 +79,9 @@ class ControlTopic(AbstractContextManager["ControlTopic"]):
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def read_waiting(self, tell_lost: Callable[[str], None]) -> Iterator[ControlRecord]:
+    def read_waiting(self, log_lost: Callable[[str], None]) -> Iterator[ControlRecord]:
         """Yield every message from the committed offsets to the present end, oldest first across partitions."""
-        starts = self._starts(tell_lost)
+        starts = self._starts(log_lost)
         while ends := {p: self._bounds[p][1] for p, start in starts.items() if start < self._bounds[p][1]}:
             self._consumer.assign([TopicPartition(self.topic, p, starts[p]) for p in ends])
             records, cut = self._read_part(ends)
@@ -115,7 +115,7 @@ class ControlTopic(AbstractContextManager["ControlTopic"]):
         commit = partial(self._consumer.commit, offsets=places, asynchronous=False)
         self._ask_group(commit, f"cannot commit the offsets of the topic {self.topic}")
 
-    def _starts(self, tell_lost: Callable[[str], None]) -> dict[int, int]:
+    def _starts(self, log_lost: Callable[[str], None]) -> dict[int, int]:
         places = self._partitions()
         try:
             self._bounds = {
@@ -124,7 +124,7 @@ class ControlTopic(AbstractContextManager["ControlTopic"]):
             }
         except KafkaException as error:
             raise self._listener.explain(error, self._what) from None
-        return {place.partition: self._start(place, tell_lost) for place in self._committed(places)}
+        return {place.partition: self._start(place, log_lost) for place in self._committed(places)}
 
     def _partitions(self) -> list[TopicPartition]:
         found = list_topics(self._consumer, self._listener, self._what, self.topic)[self.topic]
@@ -158,16 +158,16 @@ class ControlTopic(AbstractContextManager["ControlTopic"]):
         error = event.error() if event is not None else None
         return KafkaException(error) if error is not None and error.code() != KafkaError._PARTITION_EOF else None
 
-    def _start(self, committed: TopicPartition, tell_lost: Callable[[str], None]) -> int:
+    def _start(self, committed: TopicPartition, log_lost: Callable[[str], None]) -> int:
         low, high = self._bounds[committed.partition]
         if committed.offset == OFFSET_INVALID:
             return low
         if committed.offset > high:
-            tell_lost(f"the control topic {self.topic} was deleted and created again: it is read from its beginning")
+            log_lost(f"the control topic {self.topic} was deleted and created again: it is read from its beginning")
             return low
         if committed.offset < low:
             count = low - committed.offset
-            tell_lost(f"Kafka has deleted {count} offsets of the control topic {self.topic} before they were read")
+            log_lost(f"Kafka has deleted {count} offsets of the control topic {self.topic} before they were read")
             return low
         return int(committed.offset)
 

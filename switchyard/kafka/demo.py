@@ -56,7 +56,7 @@ LIVES = ("U", "UU", "UAUA", "UUAA", "AUUA", "UAUAU", "UUUAA", "AUAUU", "UAUUAA")
 """The lives that a person can have: U is a user event, A an account event. The left join of a whole life has 1 to 1.5
 rows for each event. Two lives have no account, in some the first account comes late, in others before the user."""
 PIECE = 10_000
-_TELL_SECONDS = 5.0
+_REPORT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class DemoProducer:
         users_topic: str,
         accounts_topic: str,
         *,
-        tell: Callable[[int, float], None] | None = None,
+        report: Callable[[int, float], None] | None = None,
         seed: int | None = None,
     ) -> None:
         first = count_records(properties, [users_topic, accounts_topic]) if seed is None else 0
@@ -127,8 +127,8 @@ class DemoProducer:
         settings = for_producers(base_properties(properties)) | {"linger.ms": "20"}
         self._producer = open_client(Producer, settings, self._listener)
         self._failures: list[str] = []
-        self._tell = tell
-        self._began, self._next_report = time.monotonic(), Deadline(_TELL_SECONDS)
+        self._report = report
+        self._began, self._next_report = time.monotonic(), Deadline(_REPORT_SECONDS)
         self.sent = 0
 
     def send_steadily(self, rate: float, seconds: float | None) -> None:
@@ -152,8 +152,8 @@ class DemoProducer:
         self._producer.poll(0)
         self._listener.raise_access_error()
         self._check()
-        if self._tell and self._next_report.restart_if_passed(_TELL_SECONDS):
-            self._tell(self.sent, self._seconds)
+        if self._report and self._next_report.restart_if_passed(_REPORT_SECONDS):
+            self._report(self.sent, self._seconds)
 
     @property
     def _seconds(self) -> float:

@@ -14,7 +14,7 @@ from switchyard.swap import retirement_rules, transitions
 from switchyard.swap.history import BY_HAND_PREFIX, Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.planning import allow_seconds, count_to_read
-from switchyard.tables.logs import LogLevel, tell
+from switchyard.tables.logs import LogLevel, write_log
 from switchyard.tables.writer import claim_attempt
 
 
@@ -45,11 +45,11 @@ class Attempt:
     def must_stop(self) -> bool:
         return retirement_rules.must_stop(self.history.ledger(), self.request)
 
-    def tell(self, msg: str, level: LogLevel = "INFO") -> None:
+    def log(self, msg: str, level: LogLevel = "INFO") -> None:
         """Write a line into `logs`, under the newest request of the generation."""
         request = self.history.ledger().request_of(self.generation)
         swap_id = request.swapId if request else None
-        tell(self.layout, msg, level=level, generation=self.generation, swap_id=swap_id)
+        write_log(self.layout, msg, level=level, generation=self.generation, swap_id=swap_id)
 
 
 def find_request(settings: Settings, history: HistoryStore, spec: GenerationSpec) -> Request:
@@ -70,5 +70,5 @@ def claim(settings: Settings, history: HistoryStore, spec: GenerationSpec, reque
     if attempt.must_stop():
         raise FencedError(f"generation {spec.generation} ended while attempt {attempt.number} was starting")
     if not transitions.note(history, request.entry(Event.STARTING, f"attempt {attempt.number}")):
-        attempt.tell(f"the driver of generation {spec.generation} is starting again: attempt {attempt.number}")
+        attempt.log(f"the driver of generation {spec.generation} is starting again: attempt {attempt.number}")
     return attempt

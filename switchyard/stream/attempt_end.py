@@ -21,7 +21,7 @@ from switchyard.swap.history import Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.reconcile import clean_up, last_seen, note_failure
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.writer import TableWriter, claim_attempt
 
 EARLY_SECONDS = 1.0
@@ -58,7 +58,7 @@ def _end_when_over(attempt: Attempt, started: threading.Event) -> None:
         try:
             fence.refresh()
         except FencedError as error:
-            tell(layout, f"fenced out: {error}", generation=generation, swap_id=attempt.request.swapId)
+            write_log(layout, f"fenced out: {error}", generation=generation, swap_id=attempt.request.swapId)
             os._exit(End.FENCED.value)
 
 
@@ -97,7 +97,7 @@ def end_fenced(attempt: Attempt, error: FencedError) -> End:
     """Choose the end of a fenced attempt: one that was fenced because its generation retired has succeeded."""
     if attempt.must_stop():
         return End.RETIRED
-    attempt.tell(f"fenced out: {error}")
+    attempt.log(f"fenced out: {error}")
     return End.FENCED
 
 

@@ -39,14 +39,14 @@ from switchyard.stream.job_progress import JobProgress
 from switchyard.stream.pid_file import stoppable
 from switchyard.stream.query import read_range
 from switchyard.swap import retirement_rules, transitions
-from switchyard.swap.backfills import JOB_LOG_HINT, settle_snapshot, tell_of_failure
+from switchyard.swap.backfills import JOB_LOG_HINT, log_failure, settle_snapshot
 from switchyard.swap.history import FINISHED, Entry, Event, Request
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.swap.ranges import check_held
 from switchyard.tables import files
 from switchyard.tables.folders import Folder
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.progress import Progress, batches, report
 from switchyard.tables.schemas import FILE_SCHEMAS
 from switchyard.tables.sink import BatchSink
@@ -76,7 +76,7 @@ def run_backfill(
         attempt = claim_attempt(settings.layout, spec.generation)
         if not transitions.note(history, snapshot.entry(Event.STARTING, f"attempt {attempt}")):
             text = f"the backfill of generation {spec.generation} goes on: attempt {attempt}"
-            tell(settings.layout, text, generation=spec.generation, swap_id=snapshot.swapId)
+            write_log(settings.layout, text, generation=spec.generation, swap_id=snapshot.swapId)
         try:
             with TopicReader(kafka) as reader:
                 detail = _SnapshotJob(settings, spec, kafka, history, snapshot, attempt, reader, start_spark).run()
@@ -85,7 +85,7 @@ def run_backfill(
         except FencedError:
             raise
         except Exception as error:
-            tell_of_failure(settings.layout, snapshot, attempt, explain_failure(error, JOB_LOG_HINT))
+            log_failure(settings.layout, snapshot, attempt, explain_failure(error, JOB_LOG_HINT))
             raise
         return settle_snapshot(settings, history, snapshot, FINISHED, detail)
 
@@ -123,7 +123,7 @@ class _SnapshotJob:
         if not batches(self.settings.layout, self.spec.generation):
             self._check_held()
         self.spark = self._tune(self.start_spark())
-        self.job_progress = JobProgress(self.spark, self._tell)
+        self.job_progress = JobProgress(self.spark, self._log)
         progress = next(iter(batches(self.settings.layout, self.spec.generation)), None)
         if progress is None:
             try:
@@ -262,8 +262,8 @@ class _SnapshotJob:
         report(self.settings.layout, progress)
         return progress
 
-    def _tell(self, text: str) -> None:
-        tell(self.settings.layout, text, generation=self.spec.generation, swap_id=self.request.swapId)
+    def _log(self, text: str) -> None:
+        write_log(self.settings.layout, text, generation=self.spec.generation, swap_id=self.request.swapId)
 
 
 def reject_columns(side: Side) -> dict[str, str]:

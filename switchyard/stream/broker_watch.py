@@ -41,9 +41,9 @@ class BrokerWatch:
             self.runner.progress.broker_ends = {}
             if self._silent_since is None:
                 self._silent_since = asked_at
-                self.attempt.tell("the broker does not answer; the driver waits for it", "WARNING")
+                self.attempt.log("the broker does not answer; the driver waits for it", "WARNING")
         else:
             self._is_doubted = False
             if self._silent_since is not None:
                 silence, self._silent_since = time.monotonic() - self._silent_since, None
-                self.attempt.tell(f"the broker answers again, after {silence:.0f} s; the driver goes on")
+                self.attempt.log(f"the broker answers again, after {silence:.0f} s; the driver goes on")

@@ -33,7 +33,7 @@ def _rate(records: int, seconds: float) -> str:
 @dataclass(frozen=True)
 class JobProgress:
     spark: SparkSession
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     @contextmanager
     def phase(self, name: str, records: int) -> Iterator[None]:
@@ -51,7 +51,7 @@ class JobProgress:
         finally:
             done.set()
             thread.join()
-        self.tell(describe_whole(name, records, time.monotonic() - began))
+        self.report(describe_whole(name, records, time.monotonic() - began))
 
     def _count_tasks(self) -> tuple[int, int]:
         """Count the finished tasks and all tasks of the stages that run now."""

@@ -40,7 +40,7 @@ from switchyard.stream.query import batch_rows, generation_rows
 from switchyard.stream.runner import BatchRunner
 from switchyard.swap.log_messages import open_history
 from switchyard.tables.folders import Folder
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.writer import claim_attempt
 
 BATCHES = 3
@@ -80,7 +80,7 @@ def rehearse(
     # At each step it shows life: on a busy machine a rehearsal takes long, and the watchdog would end it.
     touch_pulse()
     with _scratch_root(spark, settings, place) as scratch:
-        tell(scratch.layout, "rehearsal")
+        write_log(scratch.layout, "rehearsal")
         open_history(scratch.layout).ledger()
         target = open_history(settings.layout).status_row().target
         newest = _choose_newest(kafka, target) if kafka and target else None

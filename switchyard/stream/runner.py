@@ -21,7 +21,7 @@ from switchyard.stream.offset_log import read_batch_end
 from switchyard.stream.progress_report import BatchPosition, ProgressReport
 from switchyard.stream.small_batch import collect_if_it_fits
 from switchyard.tables.forgotten import Marks
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.merging import FAN_IN, merge_small
 from switchyard.tables.sink import BatchSink, Counts
 
@@ -171,5 +171,5 @@ class BatchRunner:
         lost = self.sink.carry_out_marks()
         if lost is not None:
             rows = ", ".join(f"{count} of {name}" for name, count in lost.items())
-            tell(self.layout, f"forgotten: {rows}", generation=self.spec.generation)
+            write_log(self.layout, f"forgotten: {rows}", generation=self.spec.generation)
         return lost is not None

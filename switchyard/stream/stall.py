@@ -59,10 +59,10 @@ class StallWatch:
             raise SwitchyardError(f"no progress: {reason}{'; then send it again' if can_fail else ''}")
         reason = self.explain(attempt.settings.limits.standstill)
         if reason and not self._is_still:
-            attempt.tell(reason, "WARNING")
+            attempt.log(reason, "WARNING")
             self._runner.progress.report_alive()
         if self._is_still and not reason:
-            attempt.tell("rows move again")
+            attempt.log("rows move again")
         self._is_still = reason is not None
 
     def observe(self) -> None:

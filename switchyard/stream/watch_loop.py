@@ -53,7 +53,7 @@ class WatchLoop:
     def until_end(self) -> End:
         while True:
             if self._wait():
-                self._attempt.tell("asked to stop: the driver ends after its batch")
+                self._attempt.log("asked to stop: the driver ends after its batch")
                 return End.STOPPED
             if end := self._do_what_is_due():
                 return end
@@ -138,7 +138,7 @@ class WatchLoop:
         jump = self._clock.find_jump(_now(), time.monotonic())
         if jump is not None:
             self._since = _now()
-            self._attempt.tell(f"the clock has jumped by {jump.total_seconds():.0f} s", "WARNING")
+            self._attempt.log(f"the clock has jumped by {jump.total_seconds():.0f} s", "WARNING")
 
 
 def _now() -> datetime:

@@ -28,7 +28,7 @@ from switchyard.swap.history import BACKFILL_PREFIX, PUBLISH_PREFIX, Entry, Even
 from switchyard.swap.ranges import Edge, check_order, parse_edge, resolve_range
 from switchyard.swap.reconcile import clean_up
 from switchyard.swap.transitions import OpenCommand
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.removal import delete_uncommitted
 from switchyard.tables.stable_names import newest_rows
 from switchyard.wording import shorten
@@ -96,7 +96,7 @@ class BackfillHandler(CommandHandler):
     def publish(self, generation: int, swap_id: str, requested_by: str) -> Answer:
         """Ask for a finished snapshot to become active: a swap like any other."""
         if not self.history.ledger().is_known(swap_id):
-            self._tell(f"received from {requested_by}: publish generation {generation}", swap_id)
+            self._log(f"received from {requested_by}: publish generation {generation}", swap_id)
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_publication, generation))
 
     def _decide_publication(self, generation: int, command: OpenCommand) -> tuple[Entry, None]:
@@ -154,10 +154,10 @@ def settle_snapshot(settings: Settings, history: SwapHistory, snapshot: Request,
     return history.ledger().outcomes[snapshot.swapId]
 
 
-def tell_of_failure(layout: Layout, snapshot: Request, attempt: int, reason: str) -> None:
+def log_failure(layout: Layout, snapshot: Request, attempt: int, reason: str) -> None:
     """Log an attempt that failed; Airflow may start another one."""
     text = f"attempt {attempt} of the backfill of generation {snapshot.generation} failed: {reason}"
-    tell(layout, text, level="ERROR", generation=snapshot.generation, swap_id=snapshot.swapId)
+    write_log(layout, text, level="ERROR", generation=snapshot.generation, swap_id=snapshot.swapId)
 
 
 def explain_end(layout: Layout, snapshot: Request, state: str) -> str:

@@ -53,7 +53,7 @@ from switchyard.swap.planning import (
 )
 from switchyard.swap.reconcile import Run, fail_pending, run_of
 from switchyard.swap.transitions import OpenCommand
-from switchyard.tables.logs import LogLevel, tell
+from switchyard.tables.logs import LogLevel, write_log
 from switchyard.wording import shorten
 
 
@@ -84,7 +84,7 @@ class CommandHandler:
 
     def __post_init__(self) -> None:
         self.history = open_history(self.settings.layout)
-        self._last_told: tuple[str, str] | None = None
+        self._last_logged: tuple[str, str] | None = None
 
     def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
         """Handle the bytes of a control message. An id in the message replaces `swap_id`."""
@@ -108,9 +108,9 @@ class CommandHandler:
 
     def take(self, message: Message, swap_id: str, requested_by: str) -> Answer:
         if not self.history.ledger().is_known(swap_id):
-            self._tell(f"received from {requested_by}: {_describe(message)}", swap_id)
+            self._log(f"received from {requested_by}: {_describe(message)}", swap_id)
             for warning in message.warnings:
-                self._tell(warning, swap_id, "WARNING")
+                self._log(warning, swap_id, "WARNING")
         return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message))
 
     def boot(self) -> Answer | None:
@@ -133,7 +133,7 @@ class CommandHandler:
     def roll_back(self, swap_id: str, requested_by: str) -> Answer:
         """Ask for the previous generation: at once if it still lingers, else by resuming its checkpoint."""
         if not self.history.ledger().is_known(swap_id):
-            self._tell(f"received from {requested_by}: back to the previous generation", swap_id)
+            self._log(f"received from {requested_by}: back to the previous generation", swap_id)
         return self._settle_or_accept(swap_id, requested_by, self._decide_rollback)
 
     def next_run(self) -> Run | None:
@@ -172,7 +172,7 @@ class CommandHandler:
         if decision.is_dry:
             plan = make_plan(self.settings, self.reader, command.ledger, row, decision)
             return command.settle(Event.PLANNED, plan.describe(), target, decision.start), plan
-        self._tell_once(_resolved(decision), command.swapId)
+        self._log_once(_resolved(decision), command.swapId)
         if decision.kind is DecisionKind.REFRESH:
             flip.refresh(self.history, _now())
             detail = f"{target} is what was asked for last"
@@ -224,7 +224,7 @@ class CommandHandler:
             ends = find_ends(self.reader, target)
         except SwitchyardError as error:
             text = f"the records to read cannot be counted, so the deadline is that of a swap without any: {error}"
-            self._tell(text, swap_id, "WARNING")
+            self._log(text, swap_id, "WARNING")
             return 0
         return count_unread(self.settings.layout, require_spec(self.settings.layout, generation), ends)
 
@@ -284,17 +284,17 @@ class CommandHandler:
             self._has_spec(request)
         if not is_snapshot_id(swap_id):
             state = outcome.event if outcome else "under way"
-            self._tell(f"the id {swap_id} came again and is {state} already: nothing is done", swap_id)
+            self._log(f"the id {swap_id} came again and is {state} already: nothing is done", swap_id)
         return Answer(swap_id, outcome, request)
 
-    def _tell_once(self, msg: str, swap_id: str) -> None:
+    def _log_once(self, msg: str, swap_id: str) -> None:
         # A lost race leads to the same decision again.
-        if self._last_told != (swap_id, msg):
-            self._tell(msg, swap_id)
-        self._last_told = (swap_id, msg)
+        if self._last_logged != (swap_id, msg):
+            self._log(msg, swap_id)
+        self._last_logged = (swap_id, msg)
 
-    def _tell(self, msg: str, swap_id: str, level: LogLevel = "INFO") -> None:
-        tell(self.settings.layout, msg, level=level, swap_id=swap_id)
+    def _log(self, msg: str, swap_id: str, level: LogLevel = "INFO") -> None:
+        write_log(self.settings.layout, msg, level=level, swap_id=swap_id)
 
 
 def _describe(message: Message) -> str:

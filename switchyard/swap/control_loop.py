@@ -21,7 +21,7 @@ from switchyard.swap.reconcile import Run, reconcile
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.installation import installation_id
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 
 _FAILURE = "control-failure.txt"
 """A file below the root that exists while rounds fail: the reason that was logged"""
@@ -74,7 +74,7 @@ def opening(
 
 def _take_waiting(handler: CommandHandler, control: ControlTopic) -> dict[str, str]:
     settled: dict[str, str] = {}
-    for record in control.read_waiting(lambda text: tell(handler.settings.layout, text, level="WARNING")):
+    for record in control.read_waiting(lambda text: write_log(handler.settings.layout, text, level="WARNING")):
         answer = take_record(handler, record)
         settled[answer.swapId] = answer.document()["outcome"]
         control.commit(record)
@@ -83,31 +83,31 @@ def _take_waiting(handler: CommandHandler, control: ControlTopic) -> dict[str, s
 
 
 @contextmanager
-def telling_failures(layout: Layout) -> Iterator[None]:
+def logging_failures(layout: Layout) -> Iterator[None]:
     """Log why rounds fail, once for each reason and not each minute, and when a round works again."""
     try:
         yield
     except SwitchyardError as error:
         # The tables may be what cannot be reached: then the log of the task is the place to look.
         with suppress(SwitchyardError, OSError, DeltaError):
-            _tell_failure(layout, str(error))
+            _log_failure(layout, str(error))
         raise
-    _tell_recovery(layout)
+    _log_recovery(layout)
 
 
-def _tell_failure(layout: Layout, reason: str) -> None:
+def _log_failure(layout: Layout, reason: str) -> None:
     folder = Folder.at(layout.under())
     with suppress(FileNotFoundError):
         if folder.read_bytes(_FAILURE).decode() == reason:
             return
-    tell(layout, f"messages on the control topic wait: {reason}", level="ERROR")
+    write_log(layout, f"messages on the control topic wait: {reason}", level="ERROR")
     folder.write(_FAILURE, reason.encode())
 
 
-def _tell_recovery(layout: Layout) -> None:
+def _log_recovery(layout: Layout) -> None:
     folder = Folder.at(layout.under())
     if folder.has_file(_FAILURE):
-        tell(layout, "messages on the control topic are taken again")
+        write_log(layout, "messages on the control topic are taken again")
         folder.delete_file(_FAILURE)
 
 

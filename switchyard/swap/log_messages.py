@@ -5,7 +5,7 @@ from __future__ import annotations
 from switchyard.layout import Layout
 from switchyard.swap.history import FINISHED, Entry, Event, is_snapshot_id
 from switchyard.swap.history_store import HistoryStore
-from switchyard.tables.logs import LogLevel, tell
+from switchyard.tables.logs import LogLevel, write_log
 
 _LEVELS: dict[Event, LogLevel] = {Event.REJECTED: "WARNING", Event.FAILED: "ERROR"}
 
@@ -22,7 +22,7 @@ def open_history(layout: Layout) -> HistoryStore:
 
     def log_entry(entry: Entry) -> None:
         level = _LEVELS.get(entry.event, "INFO")
-        tell(layout, describe(entry), level=level, generation=entry.generation, swap_id=entry.swapId)
+        write_log(layout, describe(entry), level=level, generation=entry.generation, swap_id=entry.swapId)
 
     return HistoryStore(layout, on_written=log_entry)
 

@@ -16,7 +16,7 @@ from switchyard.settings import Settings
 from switchyard.swap import flip_rules, retirement_rules, transitions
 from switchyard.swap.generations import remove_checkpoint
 from switchyard.swap.history import Event, Ledger, Request, SwapHistory, run_id_of
-from switchyard.tables.logs import LogLevel, tell
+from switchyard.tables.logs import LogLevel, write_log
 from switchyard.tables.progress import newest_progress, report_again
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
@@ -155,15 +155,15 @@ def run_of_life(ledger: Ledger, generation: int) -> Run | None:
 def note_failure(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
     """End the request of a driver that failed, or log why the driver of an active generation is started again."""
     fail_pending(settings, history, swap_id, reason)
-    tell_of_active(settings, history, swap_id, f"failed and is started again: {reason}", level="ERROR")
+    log_about_active(settings, history, swap_id, f"failed and is started again: {reason}", level="ERROR")
 
 
-def tell_of_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: LogLevel) -> None:
+def log_about_active(settings: Settings, history: SwapHistory, swap_id: str, what: str, level: LogLevel) -> None:
     """Log one line about the driver of a generation that has flipped; a pending one has its outcome."""
     request, outcome = history.ledger().find(swap_id), history.ledger().outcomes.get(swap_id)
     if request is not None and outcome is not None and outcome.event is Event.APPLIED:
         text = f"the driver of generation {request.generation} {what}"
-        tell(settings.layout, text, level=level, generation=request.generation, swap_id=swap_id)
+        write_log(settings.layout, text, level=level, generation=request.generation, swap_id=swap_id)
 
 
 def fail_pending(settings: Settings, history: SwapHistory, swap_id: str, reason: str) -> None:
@@ -173,6 +173,6 @@ def fail_pending(settings: Settings, history: SwapHistory, swap_id: str, reason:
         return
     if history.status_row().generation is None:
         text = f"the driver of generation {request.generation} failed and is started again: {reason}"
-        tell(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
+        write_log(settings.layout, text, level="ERROR", generation=request.generation, swap_id=swap_id)
         return
     transitions.give_up(history, swap_id, reason, datetime.now(UTC))

@@ -14,7 +14,7 @@ LogLevel = Literal["INFO", "WARNING", "ERROR"]
 _console = logging.getLogger("switchyard")
 
 
-def tell(
+def write_log(
     layout: Layout, msg: str, *, level: LogLevel = "INFO", generation: int | None = None, swap_id: str | None = None
 ) -> None:
     """Write one line into the table `logs` and to the log of the process."""

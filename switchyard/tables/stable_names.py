@@ -65,14 +65,14 @@ def open_stable(layout: Layout, name: str) -> tuple[DeltaTable, int | None] | No
 
 
 def newest_rows(
-    layout: Layout, name: str, limit: int, tell: Callable[[str], None] = lambda line: None
+    layout: Layout, name: str, limit: int, say: Callable[[str], None] = lambda line: None
 ) -> list[store.Row]:
-    """Return the last rows of a stable name, newest last; `tell` says if some are left out for their length."""
+    """Return the last rows of a stable name, newest last; `say` is told if some are left out for their length."""
     if limit > MOST_ROWS:
         raise InputError(f"{limit} rows are more than fit at once: ask for {MOST_ROWS} at most, or read the table")
     rows, left_out = newest_table(layout, name, limit, MOST_BYTES)
     if left_out:
-        tell(
+        say(
             f"only the newest {rows.num_rows} rows: with {left_out} more they are over {MOST_BYTES // 2**20} MiB; "
             "read the table to see all"
         )

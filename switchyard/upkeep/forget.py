@@ -29,7 +29,7 @@ from switchyard.swap.retirement_rules import is_over
 from switchyard.tables import store
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import add_mark, owner_of
-from switchyard.tables.logs import tell as tell_people
+from switchyard.tables.logs import write_log
 from switchyard.tables.pieces import scan_file
 from switchyard.tables.progress import Progress, newest_progress, report_again
 from switchyard.tables.removal import list_files
@@ -38,7 +38,7 @@ from switchyard.tables.sink import BatchSink
 from switchyard.tables.writer import claim_attempt
 
 PROGRESS_POLL_SECONDS = 0.5
-TELL_SECONDS = 5.0
+REPORT_SECONDS = 5.0
 MOST_CHARACTERS = 10_000
 MOST_CHANGES = 3
 DONE = "done"
@@ -46,7 +46,7 @@ CUT_OFF = "pending: it was cut off in the middle of a batch; done when it is res
 SILENT = "pending: no driver of it answers; done before the next batch that it runs"
 UNKNOWN = "pending: it has no spec any more; done with the removal of its rows"
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,18 @@ def check_user_id(user_id: str) -> str:
     return user_id
 
 
-def find_rows(layout: Layout, user_id: str, tell: Tell) -> dict[str, Counter[int]]:
+def find_rows(layout: Layout, user_id: str, say: Say) -> dict[str, Counter[int]]:
     """Count the rows of a person in each big table, by generation. Reads one column of every file."""
     found: dict[str, Counter[int]] = {name: Counter() for name in BIG_TABLES}
-    next_report = Deadline(TELL_SECONDS)
+    next_report = Deadline(REPORT_SECONDS)
     for name in BIG_TABLES:
         if not store.has_table(layout, name):
             continue
         folder, live = Folder.at(layout.table(name)), list_files(store.open_table(layout, name))
         for number, (path, generation) in enumerate(live):
             found[name][generation] += _count_in_file(folder, path, name, user_id)
-            if next_report.restart_if_passed(TELL_SECONDS):
-                tell(f"{name}: {number + 1} of {len(live)} files looked at")
+            if next_report.restart_if_passed(REPORT_SECONDS):
+                say(f"{name}: {number + 1} of {len(live)} files looked at")
     return {name: +rows for name, rows in found.items()}
 
 
@@ -137,24 +137,24 @@ def _count_in_file(folder: Folder, path: str, name: str, user_id: str) -> int:
     return sum(pc.sum(pc.equal(ids, user_id)).as_py() or 0 for ids in pieces)
 
 
-def count_rows(layout: Layout, user_id: str, tell: Tell) -> Outcome:
+def count_rows(layout: Layout, user_id: str, say: Say) -> Outcome:
     """Count what a dry run shows."""
-    return Outcome({name: rows.total() for name, rows in find_rows(layout, check_user_id(user_id), tell).items()})
+    return Outcome({name: rows.total() for name, rows in find_rows(layout, check_user_id(user_id), say).items()})
 
 
-def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested_by: str, tell: Tell) -> Outcome:
+def forget_user(settings: Settings, reader: TopicReader, user_id: str, requested_by: str, say: Say) -> Outcome:
     layout, history = settings.layout, HistoryStore(settings.layout)
-    found = find_rows(layout, check_user_id(user_id), tell)
+    found = find_rows(layout, check_user_id(user_id), say)
     outcome = Outcome({name: rows.total() for name, rows in found.items()})
     with_rows = {generation for rows in found.values() for generation in rows}
     ends = find_ends(layout, reader, history.ledger(), with_rows)
     outcome.mark = add_mark(layout, user_id, ends, outcome.found, requested_by)
-    tell_people(layout, f"a person is to be forgotten: mark {outcome.mark}, asked for by {requested_by}")
+    write_log(layout, f"a person is to be forgotten: mark {outcome.mark}, asked for by {requested_by}")
     ledger = history.ledger()
     running = {generation for generation in ledger.generations if not has_ended(ledger, generation)}
     for generation in sorted(with_rows | running):
-        outcome.generations[generation] = carry_out(settings, history, generation, outcome.mark, tell)
-        tell(f"generation {generation}: {outcome.generations[generation]}")
+        outcome.generations[generation] = carry_out(settings, history, generation, outcome.mark, say)
+        say(f"generation {generation}: {outcome.generations[generation]}")
     return outcome
 
 
@@ -179,7 +179,7 @@ def find_ends(layout: Layout, reader: TopicReader, ledger: Ledger, with_rows: se
     return furthest([*ends, *(from_json(progress.endOffsets) for progress in reached if progress)])
 
 
-def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: int, tell: Tell) -> str:
+def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: int, say: Say) -> str:
     """Have a mark carried out in one generation: by its driver, or here if the generation has ended."""
     # Meanwhile, a generation may end or be resumed.
     for _ in range(MOST_CHANGES):
@@ -187,9 +187,9 @@ def carry_out(settings: Settings, history: HistoryStore, generation: int, mark: 
             try:
                 return carry_out_in_ended(settings.layout, generation)
             except FencedError:
-                tell(f"generation {generation}: a driver has taken it over")
+                say(f"generation {generation}: a driver has taken it over")
         else:
-            state = wait_for_driver(settings, generation, mark, tell)
+            state = wait_for_driver(settings, generation, mark, say)
             if state == DONE or not has_ended(history.ledger(), generation):
                 return state
     return SILENT
@@ -212,9 +212,9 @@ def carry_out_in_ended(layout: Layout, generation: int) -> str:
     return DONE
 
 
-def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) -> str:
+def wait_for_driver(settings: Settings, generation: int, mark: int, say: Say) -> str:
     """Wait until the driver has carried out the mark and reported the versions without the person, or is silent."""
-    began, next_report = datetime.now(UTC), Deadline(TELL_SECONDS)
+    began, next_report = datetime.now(UTC), Deadline(REPORT_SECONDS)
     allowed = timedelta(seconds=settings.stale_seconds + settings.heartbeat_seconds)
     while True:
         progress = newest_progress(settings.layout, generation)
@@ -223,8 +223,8 @@ def wait_for_driver(settings: Settings, generation: int, mark: int, tell: Tell) 
         seen = max(began, progress.at) if progress else began
         if datetime.now(UTC) - seen > allowed:
             return SILENT
-        if next_report.restart_if_passed(TELL_SECONDS):
-            tell(f"generation {generation}: waiting for its driver")
+        if next_report.restart_if_passed(REPORT_SECONDS):
+            say(f"generation {generation}: waiting for its driver")
         time.sleep(PROGRESS_POLL_SECONDS)
 
 

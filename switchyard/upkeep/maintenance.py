@@ -19,7 +19,7 @@ from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.log_messages import open_history
 from switchyard.tables import store
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.removal import remove_generation_rows
 from switchyard.tables.writer import claim_attempt
 from switchyard.upkeep import small_tables
@@ -173,5 +173,5 @@ def describe(summary: Result, dry_run: bool) -> str:
 
 def report(settings: Settings, results: Mapping[str, Result], dry_run: bool) -> Result:
     summary = summarise(results)
-    tell(settings.layout, describe(summary, dry_run))
+    write_log(settings.layout, describe(summary, dry_run))
     return summary

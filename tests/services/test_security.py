@@ -41,7 +41,7 @@ from switchyard.local.kafka_settings import find_control_kafka, find_kafka
 from switchyard.offsets import Gap
 from switchyard.settings import Settings, load_settings
 from switchyard.swap.commands import CommandHandler
-from switchyard.swap.control_loop import run_round, telling_failures
+from switchyard.swap.control_loop import logging_failures, run_round
 from switchyard.swap.history import Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
@@ -271,7 +271,7 @@ def test_a_round_whose_group_is_refused_says_so_and_changes_nothing(
     publish(kafka, CONTROL, b'{"joinType": "inner"}', "cli:test")
     monkeypatch.setenv("SWITCHYARD_GROUP_PREFIX", "other.")
     for _ in range(2):
-        with pytest.raises(AccessError) as refused, telling_failures(layout):
+        with pytest.raises(AccessError) as refused, logging_failures(layout):
             run_round(chosen, kafka)
         assert str(refused.value) == sentence
     assert newest_rows(layout, "control_raw", 10) == []
@@ -280,7 +280,7 @@ def test_a_round_whose_group_is_refused_says_so_and_changes_nothing(
     waits = ("ERROR", f"messages on the control topic wait: {sentence}")
     assert [(row["level"], row["msg"]) for row in newest_rows(layout, "orchestrator_logs", 10)] == [waits]
     monkeypatch.delenv("SWITCHYARD_GROUP_PREFIX")
-    with telling_failures(layout):
+    with logging_failures(layout):
         run_round(chosen, kafka)
     assert newest_rows(layout, "control_raw", 1)
     last = newest_rows(layout, "orchestrator_logs", 1)[0]

@@ -16,7 +16,7 @@ from switchyard.swap import transitions
 from switchyard.swap.history import Entry, Event
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.wording import CleanFormatter, clean_foreign_text, describe_error, mask_emails
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz.+-_é", min_size=1, max_size=12)
@@ -89,7 +89,7 @@ def test_a_logged_exception_shows_the_place_and_not_the_value() -> None:
 
 
 def test_logs_and_history_hold_no_address(layout: Layout) -> None:
-    tell(layout, "it failed for ann@example.org")
+    write_log(layout, "it failed for ann@example.org")
     entry = Entry("one", Event.FAILED, requestedBy="test", detail="it failed for ann@example.org")
     transitions.note(HistoryStore(layout), entry)
     written = json.dumps([store.read_rows(layout, name) for name in ("logs", "swap_history")], default=str)

@@ -21,7 +21,7 @@ from switchyard.layout import Layout
 from switchyard.local import doctor, loopback
 from switchyard.local.doctor import Finding, _answers, describe_jars, examine, judge_airflow
 from switchyard.settings import Settings
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from tests.unit.drivers.stand_in import stand_in
 from tests.waiting import eventually
 
@@ -219,7 +219,7 @@ def test_a_table_that_cannot_be_opened_does_not_stop_the_other_checks(running: S
 
 
 def test_tables_that_are_well(running: Settings) -> None:
-    tell(Layout(running.root), "something")
+    write_log(Layout(running.root), "something")
     found = findings(running)["tables"]
     assert (found.ok, found.finding.partition(" tables")[0]) == (True, "1 of 12")
 

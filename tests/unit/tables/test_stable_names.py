@@ -9,7 +9,7 @@ import pytest
 from switchyard.errors import InputError
 from switchyard.layout import BIG_TABLES, SMALL_TABLES, Layout
 from switchyard.tables import stable_names, store
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.progress import batches, newest_progress, report
 from switchyard.tables.schemas import SCHEMAS
 from tests.histories import make_active, progress_row
@@ -99,6 +99,6 @@ def test_unknown_name_says_which_there_are(layout: Layout) -> None:
 
 
 def test_log_lines_keep_their_generation_and_swap(layout: Layout) -> None:
-    tell(layout, "hello", level="WARNING", generation=3, swap_id="s")
+    write_log(layout, "hello", level="WARNING", generation=3, swap_id="s")
     row = store.read_rows(layout, "logs")[0]
     assert (row["msg"], row["level"], row["generation"], row["swapId"]) == ("hello", "WARNING", 3, "s")

@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from switchyard.errors import UnwritableError
 from switchyard.layout import Layout
 from switchyard.tables import store
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.progress import Progress, batches, report
 from switchyard.tables.schemas import SCHEMAS
 from switchyard.upkeep.small_tables import merge_small, shorten_logs, shorten_progress
@@ -90,7 +90,7 @@ def test_so_does_one_whose_log_moves_on_between_the_look_and_the_commit(
         commit(table, name, change)
 
     monkeypatch.setattr(store, "_commit", meet_once)
-    tell(layout, "5")
+    write_log(layout, "5")
     assert read_lines(layout) == list(range(2 if "drop" in meeting else 0, 6))
 
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from switchyard.layout import Layout
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
-from switchyard.tables.logs import tell
+from switchyard.tables.logs import write_log
 from switchyard.tables.progress import batches, newest_progress
 from switchyard.tables.stable_names import newest_rows
 from switchyard.upkeep.small_tables import merge_small, shorten_logs, shorten_progress
@@ -41,10 +41,10 @@ def test_lines_that_are_written_while_logs_are_merged_stay(layout: Layout) -> No
 
     def write() -> None:
         while not stop.is_set():
-            tell(layout, f"line {written[0]}")
+            write_log(layout, f"line {written[0]}")
             written[0] += 1
 
-    tell(layout, "before")
+    write_log(layout, "before")
     thread = threading.Thread(target=write)
     thread.start()
     try:
