@@ -88,7 +88,7 @@ def test_the_readme_shows_a_swap_as_the_command_tells_it() -> None:
     details = {
         Event.REQUESTED: "joinType left → inner",
         Event.STARTING: "attempt 1",
-        Event.READY: "74 joined rows of 314 records equal the batch join",
+        Event.READY: "17 joined rows of 160 records equal the batch join",
         Event.APPLIED: "generation 2 is active",
     }
     entries = [Entry("cli-1", event, 2, target, start, detail=detail) for event, detail in details.items()]
