@@ -21,6 +21,7 @@ from switchyard.settings import load_settings
 
 RETRY_SECONDS = 2.0
 REFRESH_SECONDS = 30.0
+TAKE_SECONDS = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -42,8 +43,6 @@ def take_now() -> dict[str, str]:
     try:
         kafka = read_kafka()
         done = take_messages(settings, kafka, read_control_kafka())
-        if done.run is not None and settings.spare:
-            give_early(settings, kafka, done.run)
     except SwitchyardError as error:
         log.warning("The next round takes the messages: %s", error)
         return {}
@@ -51,6 +50,11 @@ def take_now() -> dict[str, str]:
         # Whatever it is, the watcher must go on; its text may quote a message.
         log.warning("The next round takes the messages: %s", type(error).__name__)
         return {}
+    try:
+        if done.run is not None and settings.spare:
+            give_early(settings, kafka, done.run)
+    except Exception as error:
+        log.warning("The round gives the order to the spare driver: %s", type(error).__name__)
     return done.settled
 
 
@@ -70,6 +74,13 @@ class ControlTopicProducer(KafkaSharedStreamProducer):
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             places = await sync_to_async(poll_newest)(consumer, self.poll_timeout)
-            settled = await sync_to_async(take_now)() if places else {}
+            settled = await self._take() if places else {}
             for place in places:
                 yield (*place, settled), KafkaBrokerPayload(*place)
+                settled = {}
+
+    async def _take(self) -> dict[str, str]:
+        taking = asyncio.ensure_future(sync_to_async(take_now)())
+        # Where a broker or a store hangs, the event must not wait for it: the round shows what is wrong.
+        done, _ = await asyncio.wait({taking}, timeout=TAKE_SECONDS)
+        return taking.result() if done else {}

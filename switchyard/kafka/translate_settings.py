@@ -129,9 +129,11 @@ def normalise(properties: Mapping[str, str]) -> dict[str, str]:
 
 def merge(pasted: Mapping[str, str], single: Mapping[str, str]) -> dict[str, str]:
     """Normalise both; a single setting wins over the same setting in the pasted text, however each is spelled."""
-    pasted = {name: value for name, value in pasted.items() if name not in single}
+    # The password of a pasted store is not that of another store.
+    given = {*single, "ssl.truststore.password"} if "ssl.truststore.location" in single else single
+    pasted = {name: value for name, value in pasted.items() if name not in given}
     below, above = normalise(_share(single, pasted)), normalise(_share(pasted, single))
-    if f"{OIDC}.method" not in single:
+    if f"{OIDC}.method" in below and f"{OIDC}.method" not in single:
         # Only the default, which must not hide the pasted one.
         above.pop(f"{OIDC}.method", None)
     if EXTENSIONS in below and EXTENSIONS in above:

@@ -21,6 +21,7 @@ from switchyard.swap.control_message import Message, parse_message, read_id
 from switchyard.swap.decision import Decision, DecisionKind, UnknownTopicError, decide
 from switchyard.swap.generations import (
     adopt_draft,
+    drop_draft,
     find_resumable_spec,
     keep_draft,
     keep_spec,
@@ -164,7 +165,12 @@ class CommandHandler:
         self, swap_id: str, requested_by: str, rule: Callable[[OpenCommand], tuple[Entry, Plan | None]]
     ) -> Answer:
         taken = transitions.take_command(self.history, swap_id, requested_by, rule)
-        return self._known(swap_id) if taken is None else self._answer(*taken)
+        if taken is not None:
+            return self._answer(*taken)
+        known = self._known(swap_id)
+        # Another taker was faster, and the generation has its spec: ours is not needed.
+        drop_draft(self.settings.layout, swap_id)
+        return known
 
     def _decide_message(self, message: Message, command: OpenCommand) -> tuple[Entry, Plan | None]:
         decision, row = self._decide(message, command), command.status_row

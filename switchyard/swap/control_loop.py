@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -25,6 +26,8 @@ from switchyard.tables.logs import write_log
 
 _FAILURE = "control-failure.txt"
 """A file below the root that exists while rounds fail: the reason that was logged"""
+MOST_AT_ONCE = 100
+"""Messages that the watcher takes: what became of each is in its event, and it must not be away for long"""
 _CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
 
 
@@ -52,12 +55,12 @@ def run_round(
 def take_messages(
     settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None
 ) -> ControlRound:
-    """Take what waits and do nothing else that is due: the first part of a round, for the watcher.
+    """Take what waits, up to MOST_AT_ONCE messages, and do nothing else that is due: for the watcher.
 
     A round may do the same at the same time. Each message is settled or accepted once all the same.
     """
     with opening(settings, kafka, control_kafka) as (handler, control):
-        return ControlRound(_take_waiting(handler, control), handler.next_run())
+        return ControlRound(_take_waiting(handler, control, MOST_AT_ONCE), handler.next_run())
 
 
 @contextmanager
@@ -72,9 +75,13 @@ def opening(
         yield CommandHandler(settings, reader), control
 
 
-def _take_waiting(handler: CommandHandler, control: ControlTopic) -> dict[str, str]:
+def _take_waiting(handler: CommandHandler, control: ControlTopic, most: int | None = None) -> dict[str, str]:
     settled: dict[str, str] = {}
-    for record in control.read_waiting(lambda text: write_log(handler.settings.layout, text, level="WARNING")):
+    log_lost = partial(write_log, handler.settings.layout, level="WARNING")
+    for number, record in enumerate(control.read_waiting(log_lost)):
+        if number == most:
+            # Without a commit of the ends: a round takes the rest.
+            return settled
         answer = take_record(handler, record)
         settled[answer.swapId] = answer.document()["outcome"]
         control.commit(record)

@@ -74,6 +74,11 @@ def adopt_draft(layout: Layout, swap_id: str, generation: int) -> GenerationSpec
     return None
 
 
+def drop_draft(layout: Layout, swap_id: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _folder(layout).delete_file(_draft_name(swap_id))
+
+
 def _draft_name(swap_id: str) -> str:
     return f"draft-{hashlib.sha256(swap_id.encode()).hexdigest()[:32]}.json"
 

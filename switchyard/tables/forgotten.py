@@ -70,9 +70,17 @@ class Marks:
         """For each topic the positions beyond which nothing is forgotten."""
         return furthest(mark.upTo for mark in self.marks)
 
+    @cached_property
+    def _bounds_by_topic(self) -> dict[str, dict[str, dict[int, int]]]:
+        by_topic: dict[str, dict[str, dict[int, int]]] = {}
+        for user_hash, ends in self._bounds.items():
+            for topic, bounds in ends.items():
+                by_topic.setdefault(topic, {})[user_hash] = bounds
+        return by_topic
+
     def bounds(self, topic: str) -> dict[str, dict[int, int]]:
         """Return hash → partition → the first offset of a topic that is not forgotten."""
-        return {user_hash: ends[topic] for user_hash, ends in self._bounds.items() if topic in ends}
+        return self._bounds_by_topic.get(topic, {})
 
     def find_persons(self, user_ids: Iterable[str | None]) -> set[str]:
         """Return those of the ids that have a mark."""

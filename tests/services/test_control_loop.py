@@ -787,6 +787,14 @@ def test_the_watcher_takes_messages_and_a_round_starts_the_run(yard: Yard) -> No
     assert yard.round() == ControlRound({}, taken.run)
 
 
+def test_the_watcher_leaves_what_is_too_much_at_once_to_the_round(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    yard.activate("first")
+    sent = [yard.send(b"junk") for _ in range(5)]
+    monkeypatch.setattr(control_loop, "MOST_AT_ONCE", 2)
+    assert list(yard.take_at_once().settled) == sent[:2]
+    assert list(yard.round().settled) == sent[2:]
+
+
 def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> None:
     """Each message has one outcome or one request, and the last one counts."""
     yard.activate("first")
@@ -816,6 +824,7 @@ def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> N
         taker.join(60)
     assert failures == []
     yard.come_to_rest()
+    assert not list(Path(yard.layout.root).rglob("draft-*.json"))
     assert len(yard.raw()) == 25
     outcomes = {swap_id: yard.outcome(swap_id) for swap_id, _ in sent}
     assert {outcomes[swap_id] for swap_id, content in sent if content == b"junk"} == {Event.REJECTED}

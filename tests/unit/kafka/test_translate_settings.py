@@ -198,6 +198,11 @@ def test_a_single_setting_counts_more_than_the_pasted_text() -> None:
             {"ssl.truststore.location": "/b.pem"},
             {"ssl.ca.location": "/b.pem"},
         ),
+        (
+            f"{PLAIN}ssl.truststore.location=/a.jks\nssl.truststore.password=p\n",
+            {"ssl.truststore.location": "/b.pem", "ssl.truststore.type": "PEM"},
+            {"ssl.ca.location": "/b.pem"},
+        ),
         (f"{PLAIN}ssl.ca.location=/a.pem\n", {"ssl.truststore.certificates": "A"}, {"ssl.ca.pem": "A"}),
         (
             f"{PLAIN}ssl.certificate.location=/a.pem\nssl.key.location=/a.pem\n",
@@ -230,6 +235,14 @@ def test_a_single_extension_and_client_count_more_than_the_pasted_ones() -> None
     assert client_properties({"properties": OIDC, EXTENSION: "pool=9"})[EXTENSION].endswith("pool=9")
     with pytest.raises(InputError, match=r"sasl\.oauthbearer\.method must be oidc"):
         client_properties({"properties": f"{OIDC}sasl.oauthbearer.method=default\n", "sasl.mechanism": "OAUTHBEARER"})
+
+
+def test_a_token_login_that_only_a_single_jaas_text_names() -> None:
+    module = f'{MODULES}.oauthbearer.OAuthBearerLoginModule required clientId="me" clientSecret="{CANARY}";'
+    url = {"sasl.oauthbearer.token.endpoint.url": "https://login.example.org/oauth2/token"}
+    found = client_properties({**BROKER, "security.protocol": "SASL_SSL", JAAS: module, **url})
+    login = ("sasl.mechanisms", "sasl.oauthbearer.method", "sasl.oauthbearer.client.id")
+    assert [found[name] for name in login] == ["OAUTHBEARER", "oidc", "me"]
 
 
 TLS_OF_JAVA = {"ssl.protocol": "TLSv1.3", "ssl.enabled.protocols": "TLSv1.2, TLSv1.3"}
