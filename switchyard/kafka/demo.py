@@ -24,31 +24,8 @@ from switchyard.records import LEFT, RIGHT, Side
 
 RATE = 20.0
 """Records a second, both topics together, unless the caller asks for another rate."""
-FIRST_NAMES = (
-    "Ada",
-    "Alan",
-    "Barbara",
-    "Donald",
-    "Edsger",
-    "Frances",
-    "Grace",
-    "Hedy",
-    "John",
-    "Katherine",
-    "Ken",
-)
-LAST_NAMES = (
-    "Allen",
-    "Hopper",
-    "Johnson",
-    "Lamarr",
-    "Liskov",
-    "Lovelace",
-    "Neumann",
-    "Shannon",
-    "Turing",
-    "Wirth",
-)
+FIRST_NAMES = ("Ada", "Alan", "Barbara", "Donald", "Edsger", "Frances", "Grace", "Hedy", "John", "Katherine", "Ken")
+LAST_NAMES = ("Allen", "Hopper", "Johnson", "Lamarr", "Liskov", "Lovelace", "Neumann", "Shannon", "Turing", "Wirth")
 ACCOUNT_TYPES = ("basic", "silver", "gold", "platinum")
 CURRENT_PEOPLE = 300
 """At the default rate a person has an event every 15 seconds, and stays for about a minute."""

@@ -67,7 +67,7 @@ def summarize_progress(rows: pa.Table, before: datetime, known: Known | None = N
     is_apart = pc.or_(is_last, is_elsewhere)
     heartbeat = rows.filter(pc.and_(pc.and_(is_old, pc.invert(is_batch)), pa.array(_is_newest(rows, known))))
     chain = old.filter(pc.invert(pc.or_(is_again, is_apart)))
-    summary = [summarize_batches(chain), keep_last(old.filter(pc.and_(is_apart, pc.invert(is_again))))]
+    summary = [summarize_batches(chain, known), keep_last(old.filter(pc.and_(is_apart, pc.invert(is_again))))]
     return pa.concat_tables([*summary, heartbeat, recent]).sort_by([("at", "ascending")])
 
 
@@ -93,13 +93,15 @@ def keep_last(batches: pa.Table) -> pa.Table:
     return ordered.filter(pa.array(np.append(ids[1:] != ids[:-1], True)[: len(ids)]))
 
 
-def summarize_batches(batches: pa.Table) -> pa.Table:
+def summarize_batches(batches: pa.Table, known: Known) -> pa.Table:
     """Make one row of each unbroken chain of batches; of a batch that was reported twice the last report counts."""
     if batches.num_rows == 0:
         return batches
     ordered = keep_last(batches)
-    starts, ends = ordered["startOffsets"].to_pylist(), ordered["endOffsets"].to_pylist()
-    is_first = np.array([True] + [start != end for start, end in zip(starts[1:], ends[:-1], strict=True)])
+    starts, ends = (ordered[name].to_numpy() for name in ("startOffsets", "endOffsets"))
+    # A batch without records may lie between two that fit together: its own row must not come before theirs.
+    is_apart = np.diff(np.searchsorted(known.batches, ordered["batchId"].to_numpy())) != 1
+    is_first = np.append(True, (starts[1:] != ends[:-1]) | is_apart)
     firsts = np.flatnonzero(is_first)
     lasts = np.append(firsts[1:], len(is_first)) - 1
     summary = ordered.take(pa.array(lasts))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from switchyard.offsets import to_json
@@ -93,7 +93,15 @@ def test_folding_changes_nothing_that_is_asked(rows: list[Row], first: int, more
     assert len(old) <= 3 + len(account(rows)[1])
 
 
+# The second batch has no records, so the first and the third would fit together.
+EMPTY_BETWEEN = [
+    report(0, batch, batch, to_json({"t": {0: start}}), to_json({"t": {0: end}}))
+    for batch, (start, end) in enumerate([(0, 1), (1, 1), (1, 2), (2, 3)])
+]
+
+
 @settings(deadline=None)
+@example(EMPTY_BETWEEN, 40, 2, True)
 @given(reports(), st.integers(0, 40), st.integers(1, 6), st.booleans())
 def test_folding_part_by_part_changes_nothing_that_is_asked(
     rows: list[Row], first: int, size: int, is_mixed: bool
