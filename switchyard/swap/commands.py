@@ -87,8 +87,11 @@ class CommandHandler:
         self.history = open_history(self.settings.layout)
         self._last_logged: tuple[str, str] | None = None
 
-    def take_value(self, value: bytes | None, swap_id: str, requested_by: str) -> Answer:
-        """Handle the bytes of a control message. An id in the message replaces `swap_id`."""
+    def take_value(self, value: bytes | None, swap_id: str, requested_by: str, is_again: bool = False) -> Answer:
+        """Handle the bytes of a control message. An id in the message replaces `swap_id`.
+
+        With `is_again` the same message was read before, by this or another process: nothing is logged twice.
+        """
         try:
             own_id = read_id(value)
             self._check_place(own_id, swap_id)
@@ -97,9 +100,9 @@ class CommandHandler:
         except InputError as error:
             rejected = str(error)
             return self._settle_or_accept(
-                swap_id, requested_by, lambda own: (own.settle(Event.REJECTED, rejected), None)
+                swap_id, requested_by, lambda own: (own.settle(Event.REJECTED, rejected), None), is_again
             )
-        return self.take(message, swap_id, requested_by)
+        return self.take(message, swap_id, requested_by, is_again)
 
     def _check_place(self, given: str | None, swap_id: str) -> None:
         """Refuse an id that has the form topic-partition-offset: it would stand for the message at that place."""
@@ -107,12 +110,12 @@ class CommandHandler:
         if given is not None and given != swap_id and re.fullmatch(place, given):
             raise InputError(f"the id {given} is that of another message; choose one of your own")
 
-    def take(self, message: Message, swap_id: str, requested_by: str) -> Answer:
-        if not self.history.ledger().is_known(swap_id):
+    def take(self, message: Message, swap_id: str, requested_by: str, is_again: bool = False) -> Answer:
+        if not is_again and not self.history.ledger().is_known(swap_id):
             self._log(f"received from {requested_by}: {_describe(message)}", swap_id)
             for warning in message.warnings:
                 self._log(warning, swap_id, "WARNING")
-        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message))
+        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message), is_again)
 
     def boot(self) -> Answer | None:
         """Ask for the defaults if no generation is active and no request is open; else return None."""
@@ -162,12 +165,17 @@ class CommandHandler:
         return True
 
     def _settle_or_accept(
-        self, swap_id: str, requested_by: str, rule: Callable[[OpenCommand], tuple[Entry, Plan | None]]
+        self,
+        swap_id: str,
+        requested_by: str,
+        rule: Callable[[OpenCommand], tuple[Entry, Plan | None]],
+        is_again: bool = False,
     ) -> Answer:
+        has_come_again = not is_again and self.history.ledger().is_known(swap_id)
         taken = transitions.take_command(self.history, swap_id, requested_by, rule)
         if taken is not None:
             return self._answer(*taken)
-        known = self._known(swap_id)
+        known = self._known(swap_id, has_come_again)
         # Another taker was faster, and the generation has its spec: ours is not needed.
         drop_draft(self.settings.layout, swap_id)
         return known
@@ -282,13 +290,13 @@ class CommandHandler:
         ledger = self.history.ledger()
         return Answer(swap_id, ledger.outcomes.get(swap_id), ledger.find_command(swap_id))
 
-    def _known(self, swap_id: str) -> Answer:
+    def _known(self, swap_id: str, has_come_again: bool) -> Answer:
         """Answer for an id that is in the history already: Kafka delivers a message again after a crash."""
         ledger = self.history.ledger()
         outcome, request = ledger.outcomes.get(swap_id), ledger.find_command(swap_id)
         if request is not None and outcome is None and request.start != "resume":
             self._has_spec(request)
-        if not is_snapshot_id(swap_id):
+        if has_come_again and not is_snapshot_id(swap_id):
             state = outcome.event if outcome else "under way"
             self._log(f"the id {swap_id} came again and is {state} already: nothing is done", swap_id)
         return Answer(swap_id, outcome, request)

@@ -119,9 +119,9 @@ def _log_recovery(layout: Layout) -> None:
 
 
 def take_record(handler: CommandHandler, record: ControlRecord) -> Answer:
-    keep_record(handler.settings.layout, record)
+    is_new = keep_record(handler.settings.layout, record)
     swap_id = record_id(handler.settings.layout, record)
-    return handler.take_value(record.value, swap_id, name_requester(record))
+    return handler.take_value(record.value, swap_id, name_requester(record), is_again=not is_new)
 
 
 def name_requester(record: ControlRecord) -> str:
@@ -130,8 +130,8 @@ def name_requester(record: ControlRecord) -> str:
     return said if _CLI_NAME.fullmatch(said) else "control"
 
 
-def keep_record(layout: Layout, record: ControlRecord) -> None:
-    """Store a message as it came, once."""
+def keep_record(layout: Layout, record: ControlRecord) -> bool:
+    """Store a message as it came, once; return False if it is there already."""
     value = None if record.value is None else record.value.decode("utf-8", errors="backslashreplace")
     row = {
         "topic": record.topic,
@@ -145,7 +145,7 @@ def keep_record(layout: Layout, record: ControlRecord) -> None:
         present = store.read_snapshot(table, "control_raw", where=_place(record), columns=["ts"])
         return None if record.ts in present["ts"].to_pylist() else store.Change(rows=[row])
 
-    store.transact(layout, "control_raw", add_unless_stored)
+    return store.transact(layout, "control_raw", add_unless_stored) is not None
 
 
 def record_id(layout: Layout, record: ControlRecord) -> str:

@@ -826,6 +826,11 @@ def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> N
     yard.come_to_rest()
     assert not list(Path(yard.layout.root).rglob("draft-*.json"))
     assert len(yard.raw()) == 25
+    said = [row["msg"] for row in store.read_rows(yard.layout, "logs")]
+    assert (
+        sum(line.startswith("received from") for line in said) == 1 + sum(content != b"junk" for _, content in sent) + 1
+    )
+    assert not [line for line in said if "came again" in line]
     outcomes = {swap_id: yard.outcome(swap_id) for swap_id, _ in sent}
     assert {outcomes[swap_id] for swap_id, content in sent if content == b"junk"} == {Event.REJECTED}
     assert {outcomes[swap_id] for swap_id, content in sent if content != b"junk"} <= {
