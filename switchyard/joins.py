@@ -121,18 +121,17 @@ JOINS: dict[str, Join] = {"left": left, "inner": inner, "natural": natural, "aso
 
 
 def _join(users: DataFrame, accounts: DataFrame, within: timedelta | None, how: str) -> DataFrame:
-    named, matches = _named(users, accounts, within)
-    return named[0].join(named[1], matches, how).select(*JOINED_COLUMNS)
+    left, right = _named(users, accounts)
+    is_match = F.col(LEFT.key) == F.col(RIGHT.own_key)
+    matches = is_match if within is None else is_match & is_within(within)
+    return left.join(right, matches, how).select(*JOINED_COLUMNS)
 
 
-def _named(
-    users: DataFrame, accounts: DataFrame, within: timedelta | None
-) -> tuple[tuple[DataFrame, DataFrame], list[Column]]:
-    """Both sides with the columns of `joined`, and the conditions under which two events meet."""
+def _named(users: DataFrame, accounts: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Give both sides the columns of `joined`; the key of the right one has a name that the left one has not."""
     left = users.select(*LEFT.columns, *_positions(LEFT))
     right = accounts.select(F.col(RIGHT.key).alias(RIGHT.own_key), *RIGHT.values, *_positions(RIGHT))
-    matches = [F.col(LEFT.key) == F.col(RIGHT.own_key)]
-    return (left, right), matches if within is None else [*matches, is_within(within)]
+    return left, right
 
 
 def is_within(within: timedelta) -> Column:
@@ -152,7 +151,7 @@ def _find_latest(
 
     A null `last_ts` is the end of time.
     """
-    frames, _ = _named(users, accounts, None)
+    frames = _named(users, accounts)
     own, others = frames if of == LEFT else reversed(frames)
     keys = {LEFT: F.col(LEFT.key), RIGHT: F.col(RIGHT.own_key)}
     waiting = own.select("*", keys[of].alias("key"), last_ts.alias("at"), F.lit(1).alias("turn"))

@@ -43,12 +43,10 @@ def take_now() -> dict[str, str]:
     try:
         kafka = read_kafka()
         done = take_messages(settings, kafka, read_control_kafka())
-    except SwitchyardError as error:
-        log.warning("The next round takes the messages: %s", error)
-        return {}
     except Exception as error:
-        # Whatever it is, the watcher must go on; its text may quote a message.
-        log.warning("The next round takes the messages: %s", type(error).__name__)
+        # Whatever it is, the watcher must go on. The text of another error may quote a message.
+        reason = error if isinstance(error, SwitchyardError) else type(error).__name__
+        log.warning("The next round takes the messages: %s", reason)
         return {}
     try:
         if done.run is not None and settings.spare:

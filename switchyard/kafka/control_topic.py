@@ -108,10 +108,10 @@ class ControlTopic(AbstractContextManager["ControlTopic"]):
         """Commit where the last reading ended. Kafka forgets the offsets of a group after a week without a commit."""
         self._commit({partition: end for partition, (_, end) in self._bounds.items()})
 
-    def _commit(self, following: Mapping[int, int]) -> None:
-        if not following:
+    def _commit(self, next_offsets: Mapping[int, int]) -> None:
+        if not next_offsets:
             return
-        places = [TopicPartition(self.topic, partition, offset) for partition, offset in following.items()]
+        places = [TopicPartition(self.topic, partition, offset) for partition, offset in next_offsets.items()]
         commit = partial(self._consumer.commit, offsets=places, asynchronous=False)
         self._ask_group(commit, f"cannot commit the offsets of the topic {self.topic}")
 

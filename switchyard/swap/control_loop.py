@@ -43,8 +43,11 @@ class ControlRound:
 def run_round(
     settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None = None
 ) -> ControlRound:
-    """`kafka` are the client settings for the data, `control_kafka` those for the control topic if they differ."""
-    with opening(settings, kafka, control_kafka) as (handler, control):
+    """Take what waits, then do what is due, and say which run to start.
+
+    `kafka` are the client settings for the data, `control_kafka` those for the control topic if they differ.
+    """
+    with _opening(settings, kafka, control_kafka) as (handler, control):
         settled = _take_waiting(handler, control)
         if booted := handler.boot():
             settled[booted.swapId] = booted.document()["outcome"]
@@ -59,12 +62,12 @@ def take_messages(
 
     A round may do the same at the same time. Each message is settled or accepted once all the same.
     """
-    with opening(settings, kafka, control_kafka) as (handler, control):
+    with _opening(settings, kafka, control_kafka) as (handler, control):
         return ControlRound(_take_waiting(handler, control, MOST_AT_ONCE), handler.next_run())
 
 
 @contextmanager
-def opening(
+def _opening(
     settings: Settings, kafka: Mapping[str, str], control_kafka: Mapping[str, str] | None
 ) -> Iterator[tuple[CommandHandler, ControlTopic]]:
     installation = installation_id(settings.layout)

@@ -34,6 +34,8 @@ MOST_ROWS = 1_000
 MOST_VERSIONS = 500
 KEPT_ROWS = 20_000
 """Rows of commits that stay in memory for other readers of the stream."""
+_Key = tuple[str, int, int | None]
+"""Table, version, and for a big table the generation whose rows were read"""
 _POSITION = re.compile(r"[a-z_]+=-?\d{1,18}(,[a-z_]+=-?\d{1,18}){0,20}")
 
 
@@ -65,7 +67,7 @@ class Changes:
         self._live = live
         self._lock = threading.Lock()
         self._tables = {name: FollowedTable(layout, name) for name in (*SMALL.values(), *ACTIVE_NAMES.values())}
-        self._commits: OrderedDict[tuple[str, int, int | None], tuple[Commit, list[Row]]] = OrderedDict()
+        self._commits: OrderedDict[_Key, tuple[Commit, list[Row]]] = OrderedDict()
         self._kept_rows = 0
 
     def now(self) -> dict[str, int]:
@@ -131,19 +133,19 @@ class Changes:
         return list({tuple(row[name] for name in key): row for rows in kept for row in rows}.values()), 0
 
     def _read(self, followed: FollowedTable, version: int) -> tuple[Commit, list[Row]] | None:
-        with self._lock:
-            known = self._commits.get((followed.name, version, None))
-        if known is not None:
+        if (known := self._find((followed.name, version, None))) is not None:
             return known
         commit = read_commit(followed.folder, version)
         return None if commit is None else self._keep(followed, commit)
 
+    def _find(self, key: _Key) -> tuple[Commit, list[Row]] | None:
+        with self._lock:
+            return self._commits.get(key)
+
     def _keep(self, followed: FollowedTable, commit: Commit, generation: int | None = None) -> tuple[Commit, list[Row]]:
         """Return a commit with its rows. They stay in memory, as other readers of the stream ask for the same."""
         key = followed.name, commit.version, generation
-        with self._lock:
-            known = self._commits.get(key)
-        if known is not None:
+        if (known := self._find(key)) is not None:
             return known
         rows = [row for part in scan_new_rows(followed, commit) for row in cut_rows(part).to_pylist()]
         with self._lock:
