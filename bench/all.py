@@ -2,7 +2,7 @@
 
 A target that is missed is said and changes nothing; a measurement that does not get to its end makes the exit code 1,
 and leaves what was known of it before. `--only` runs some, `--quick` all at a small size into no page, `--page` none.
-The simulated week and the data gate take too long for the run of all: `--only week gate`.
+The simulated week, the data gate and the stack at rest take too long for the run of all: `--only week gate idle`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ BENCHES = (
     Bench("maintenance", quick="--commits 5000 --minutes-between 60"),
     Bench("week", "--days 7", quick="--days 0.1", is_apart=True),
     Bench("gate", quick="--rows 50000 100000 --hot 300", is_apart=True),
-    Bench("swap", "--swaps 3 --spare 3 --bare-runs 2", "--swaps 1 --spare 1 --bare-runs 1", has_rounds=True),
+    Bench("idle", quick="--seconds 20 --times 1", is_apart=True),
+    Bench("swap", "--swaps 6 --spare 12 --crowd 2 --bare-runs 3", "--swaps 1 --spare 1 --bare-runs 1", has_rounds=True),
 )
 
 

@@ -5,11 +5,14 @@ same job to its first committed batch) and the way without Switchyard (stop the 
 the gap that readers see. Events flow to old and new topics and a reader reads `final_ui` all the time. A swap with a
 spare driver begins when a spare is ready, and that spare is not replaced as long as something else is measured.
 
+Every command comes at a random moment. Each swap with a spare is rolled back while the old generation lingers, by the
+command line; that is timed from the start of its process. How soon a command is REQUESTED is told of all swaps.
+
 A swap to a crowd, a history of few people with a million joined rows, reads all of it from `earliest` and passes the
 data gate before its flip. Its baseline is a bare job that reads the same until its first batch, which has all of it.
 
-It goes round by round, a swap with a spare, a bare job, a swap without, a bare job and a swap to the crowd: with
-`--minutes` there is one of each, and more of them, up to their numbers, while there is time.
+It goes round by round, a swap with a spare and back, a bare job, a swap without, a bare job and a swap to the crowd:
+with `--minutes` there is one of each, and more of them, up to their numbers, while there is time.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import argparse
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -52,6 +56,7 @@ from switchyard.local import loopback
 from switchyard.local.airflow_api import AirflowApi
 from switchyard.policies import Target
 from switchyard.settings import Settings
+from switchyard.swap.history import ROLLBACK_PREFIX
 from switchyard.swap.history_store import HistoryStore
 from switchyard.tables import store
 from switchyard.tables.progress import newest_progress
@@ -61,7 +66,9 @@ from tests.integration.traffic import Traffic, running_traffic
 Bare = tuple[float, float | None]
 AGAINST = "a plain spark-submit to its first committed batch"
 AGAINST_CROWD = "a plain spark-submit that reads the same from earliest"
-COLD_TARGET, SPARE_TARGET = 0.9, 0.25
+COLD_TARGET, SPARE_TARGET, SLOW_SPARE_TARGET = 0.7, 0.12, 0.2
+REQUESTED_LIMIT, SLOW_REQUESTED_LIMIT, ROLLBACK_LIMIT = 1.0, 2.0, 1.0
+"""Seconds"""
 CROWD_TARGET = 1.1
 """What a cold swap may take, and a fifth for the data gate."""
 PAIRS = [("users", "accounts"), ("users-b", "accounts-b")]
@@ -72,8 +79,10 @@ SPARE, COLD, BARE, CROWD = "with a spare", "cold", "bare", "to a crowd"
 BARE_CROWD = "bare job that reads the crowd"
 SPARE_DAG = "switchyard_spare"
 MOST_SECONDS = 240.0
-LINGER_SECONDS = 3
+LINGER_SECONDS = 10
 """The next swap begins when the old generation has retired."""
+MOST_PAUSE_SECONDS = 10
+"""Before each command, so that it comes at any moment of the minute's runs"""
 DOWN_SECONDS = 20
 """What it takes to stop the stack."""
 RESUBMISSION = 4
@@ -120,21 +129,29 @@ class Reader:
             return []
 
 
-@contextmanager
-def running_stack(settings: Settings, spare: bool = False) -> Iterator[None]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")} | {
+def build_environment(settings: Settings, spare: bool = False) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")} | {
         "SWITCHYARD_ROOT": settings.root,
         "SWITCHYARD_AIRFLOW_PORT": str(settings.airflow_port),
         "SWITCHYARD_KAFKA_PORT": str(settings.kafka_port),
         "SWITCHYARD_SPARE": str(spare),
         "SWITCHYARD_LINGER_SECONDS": str(LINGER_SECONDS),
     }
+
+
+def run_command(environment: Mapping[str, str], *arguments: str) -> None:
     command = str(Path(sys.executable).with_name("switchyard"))
-    subprocess.run([command, "up", "--detach", "--no-demo"], env=environment, check=True)
+    subprocess.run([command, *arguments], env=environment, check=True)
+
+
+@contextmanager
+def running_stack(settings: Settings, spare: bool = False) -> Iterator[None]:
+    environment = build_environment(settings, spare)
+    run_command(environment, "up", "--detach", "--no-demo")
     try:
         yield
     finally:
-        subprocess.run([command, "down"], env=environment, check=True)
+        run_command(environment, "down")
 
 
 def rehearse(settings: Settings) -> None:
@@ -150,7 +167,7 @@ def send(settings: Settings, swap_id: str, users: str, accounts: str, **more: ob
 
 
 def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int, to_crowd: bool = False) -> dict[str, Any]:
-    """One swap to the other pair of topics; returns its seconds. Waits until the old generation has retired."""
+    """One swap to the other pair of topics; returns its seconds."""
     history = HistoryStore(settings.layout)
     active = history.status_row().target
     other = PAIRS[1] if active and active.usersTopic == PAIRS[0][0] else PAIRS[0]
@@ -163,15 +180,32 @@ def swap_once(settings: Settings, reader: Reader, swap_id: str, number: int, to_
     generation = outcome.generation
     flipped = history.status_row().lastApplied
     wait_for(lambda: generation in reader.first_seen, "the first row of the new generation")
-    wait_for(lambda: not history.ledger().lingering, "the old generation to retire")
     entries = [entry for entry in history.ledger().entries if entry.swapId == swap_id]
+    requested = next(entry.at for entry in entries if entry.event == "REQUESTED")
     return {
         "generation": generation,
         "usersTopic": users,
+        "requested": (requested - began).total_seconds(),
         "flip": (flipped - began).total_seconds(),
         "firstRow": (reader.first_seen[generation] - began).total_seconds(),
         "steps": ", ".join(f"{entry.event} {(entry.at - began).total_seconds():.1f}" for entry in entries),
     }
+
+
+def roll_back(settings: Settings, name: str) -> float:
+    """Return the seconds from the start of the command to the flip back to the lingering generation."""
+    history = HistoryStore(settings.layout)
+    began = datetime.now(UTC)
+    run_command(build_environment(settings), "rollback", "--id", name)
+    outcome = wait_for(lambda: history.ledger().outcomes.get(ROLLBACK_PREFIX + name), name, 0.1)
+    if outcome.event != "APPLIED":
+        raise SystemExit(f"{name} is {outcome.event}: {outcome.detail}")
+    return (history.status_row().lastApplied - began).total_seconds()
+
+
+def wait_until_retired(settings: Settings) -> None:
+    history = HistoryStore(settings.layout)
+    wait_for(lambda: not history.ledger().lingering, "the old generation to retire")
 
 
 @contextmanager
@@ -325,6 +359,7 @@ class Measurement:
     """The swaps of each kind"""
     bare: list[Bare] = field(default_factory=list)
     bare_crowd: list[float] = field(default_factory=list)
+    rollbacks: list[float] = field(default_factory=list)
     crowd_rows: int = 0
     lost: int = 0
 
@@ -348,12 +383,19 @@ class Measurement:
 
     def _swap(self, kind: str, number: int) -> None:
         to_crowd = kind == CROWD
+        time.sleep(random.uniform(0, MOST_PAUSE_SECONDS))
         swap = swap_once(self.settings, self.reader, f"{kind}-{number}".replace(" ", "-"), number, to_crowd)
         self.done.setdefault(kind, []).append(swap)
-        self.lost += count_lost(self.traffic, swap)
+        until = datetime.now(UTC)
+        if kind == SPARE:
+            self.rollbacks.append(roll_back(self.settings, f"back-{number}"))
+        wait_until_retired(self.settings)
+        self.lost += count_lost(self.traffic, swap, until)
         if to_crowd:
             self.crowd_rows = count_rows(self.settings.layout, swap["generation"])
         seconds = f"flip {swap['flip']:.1f} s, first row {swap['firstRow']:.1f} s"
+        if kind == SPARE:
+            seconds += f", back {self.rollbacks[-1]:.1f} s"
         tell(f"swap {number + 1}, {kind}: {seconds}; {swap['steps']}")
 
     def _run_bare(self, wanted: int) -> None:
@@ -375,14 +417,19 @@ class Measurement:
         result: dict[str, Any] = {}
         for kind, swaps in self.done.items():
             flips, rows = [swap["flip"] for swap in swaps], [swap["firstRow"] for swap in swaps]
-            slowest = "p95" if len(swaps) >= 20 else "worst"
             result |= {
                 f"swaps, {kind}": len(swaps),
                 f"flip, {kind}, median seconds": round(statistics.median(flips), 2),
-                f"flip, {kind}, {slowest} seconds": round(quantile(flips, 0.95), 2),
+                f"flip, {kind}, p95 seconds": round(quantile(flips, 0.95), 2),
                 f"first row, {kind}, median seconds": round(statistics.median(rows), 2),
-                f"first row, {kind}, {slowest} seconds": round(quantile(rows, 0.95), 2),
+                f"first row, {kind}, p95 seconds": round(quantile(rows, 0.95), 2),
             }
+        requested = [swap["requested"] for swaps in self.done.values() for swap in swaps]
+        for name, values in {"requested": requested, "rollback": self.rollbacks}.items():
+            if values:
+                result[f"{name}, count"] = len(values)
+                result[f"{name}, median seconds"] = round(statistics.median(values), 2)
+                result[f"{name}, p95 seconds"] = round(quantile(values, 0.95), 2)
         if self.bare_crowd:
             result[f"{BARE_CROWD}, median seconds"] = round(statistics.median(self.bare_crowd), 2)
             result["joined rows of the crowd"] = self.crowd_rows
@@ -399,9 +446,9 @@ class Measurement:
         }
 
 
-def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
-    """Return events that never came into the new generation; what is on its way gets time to arrive."""
-    until, deadline = datetime.now(UTC), time.monotonic() + 60
+def count_lost(traffic: Traffic, swap: dict[str, Any], until: datetime) -> int:
+    """Return events before a moment that never came into the new generation; those on their way get time to arrive."""
+    deadline = time.monotonic() + 60
     while lost := traffic.find_lost(swap["generation"], swap["usersTopic"], until):
         if time.monotonic() > deadline:
             return len(lost)
@@ -410,17 +457,32 @@ def count_lost(traffic: Traffic, swap: dict[str, Any]) -> int:
 
 
 def judge(result: dict[str, Any]) -> list[Figure]:
-    """Return the medians of what was measured, each against its bare job."""
+    """Return what was measured of swaps, each against its bare job, and of commands against their limits."""
     plain, crowd = ("bare job, median seconds", AGAINST), (f"{BARE_CROWD}, median seconds", AGAINST_CROWD)
     wanted = {
         "swap, cold": (COLD, COLD_TARGET, *plain),
         "swap with a spare": (SPARE, SPARE_TARGET, *plain),
         "swap from earliest, few people": (CROWD, CROWD_TARGET, *crowd),
     }
-    return [
+    figures = [
         Figure(name, result[f"flip, {kind}, median seconds"], result[bare], "s", target, against=against)
         for name, (kind, target, bare, against) in wanted.items()
         if f"swaps, {kind}" in result
+    ]
+    slow = f"flip, {SPARE}, p95 seconds"
+    if slow in result:
+        figures.append(
+            Figure("swap with a spare, p95", result[slow], result[plain[0]], "s", SLOW_SPARE_TARGET, against=AGAINST)
+        )
+    limits = {
+        "command to REQUESTED, p50": ("requested, median seconds", REQUESTED_LIMIT),
+        "command to REQUESTED, p95": ("requested, p95 seconds", SLOW_REQUESTED_LIMIT),
+        "rollback to a lingering generation": ("rollback, median seconds", ROLLBACK_LIMIT),
+    }
+    return figures + [
+        Figure(name, result[found], limit, "s", 1.0, against="the limit")
+        for name, (found, limit) in limits.items()
+        if found in result
     ]
 
 

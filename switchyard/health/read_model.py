@@ -53,7 +53,7 @@ class ReadModel:
             return self._ledger[1]
 
     def _rate(self, newest: Progress) -> float:
-        """Return what `recent_rate` does, from the rows in memory."""
+        """Return the rate of `newest_with_rate`, from the rows in memory."""
         since = newest.at - RATE_WINDOW
         mine = [row["inputRows"] for row in self.recent_progress(newest.generation) if row["at"] >= since]
         return round(float(sum(mine)) / RATE_WINDOW.total_seconds(), 1)

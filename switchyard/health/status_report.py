@@ -14,7 +14,7 @@ from switchyard.swap.generations import load_spec
 from switchyard.swap.history import Ledger
 from switchyard.swap.history_store import HistoryStore
 from switchyard.swap.retirement_rules import linger_end
-from switchyard.tables.progress import Progress, newest_progress, recent_rate
+from switchyard.tables.progress import Progress, newest_with_rate
 from switchyard.tables.status import Status, read_status
 
 
@@ -23,7 +23,7 @@ def describe_status(settings: Settings) -> dict[str, Any]:
     status = read_status(layout)
     if status is None:
         return compose_status(settings, None, None, 0.0, Ledger())
-    progress, rate = newest_progress(layout, status.generation), recent_rate(layout, status.generation)
+    progress, rate = newest_with_rate(layout, status.generation)
     return compose_status(settings, status, progress, rate, HistoryStore(layout).ledger())
 
 

@@ -13,26 +13,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from switchyard.joins import JOINS
 from switchyard.layout import Layout, forgotten_app_id
 from switchyard.offsets import Offsets, count_records, from_json
-from switchyard.records import JOIN_RULES, KEY, LEFT, PLACE, SIDES, Side
+from switchyard.records import JOIN_RULES, LEFT, PLACE, SIDES, Side
 from switchyard.spec import GenerationSpec
 from switchyard.stream.audit import compare_rows, read_at, read_paths
-from switchyard.stream.gate_topics import SAMPLE_SHARE, TopicRows, find_end_to_read, interpreted, read_again
-from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges
+from switchyard.stream.fingerprints import collect_fingerprints, count_differing, hash_key, sum_up
+from switchyard.stream.gate_topics import SAMPLE_SHARE, TopicRecords, find_end_to_read, interpreted, read_again
+from switchyard.stream.sampling import Window, choose_events, choose_windows, list_ranges, split_places
 from switchyard.tables import files, store
 from switchyard.tables.batch_totals import read_chain
 from switchyard.tables.folders import Folder
 from switchyard.tables.forgotten import Marks, read_marks
 from switchyard.tables.progress import Progress, newest_progress
-from switchyard.tables.schemas import FILE_SCHEMAS
 
 ROWS_SHARE = 4
 """Where events make many rows, as many events are counted as make so many times the limit, and some are compared."""
@@ -82,7 +80,7 @@ def examine(
     spec: GenerationSpec,
     kafka: Mapping[str, str] | None,
     limit: int,
-    known: TopicRows | None = None,
+    known: TopicRecords | None = None,
 ) -> GateVerdict:
     """Compare about `limit` records and no more than `limit` joined rows, unless one event alone makes more.
 
@@ -109,35 +107,19 @@ def _count_miscounted(layout: Layout, progress: Progress) -> int:
     return abs(read.inputRows - read.tombstones - stored)
 
 
-def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRows | None) -> GateVerdict:
-    spark, spec, end, limit = gate.spark, gate.spec, gate.end, gate.limit
-    with interpreted(spark):
+def _compare(gate: _Gate, kafka: Mapping[str, str] | None, known: TopicRecords | None) -> GateVerdict:
+    with interpreted(gate.spark):
         if kafka is None:
-            return gate.compare(gate.stored(gate.side, gate.windows), gate.stored(gate.side.other))
-        marks, wanted = _marks_at(gate.layout, gate.progress), find_end_to_read(spec, end, limit) or end
-        if known is not None and (known.end, known.marks) != (wanted, marks):
-            known.release()
-            known = None
-        known = known or read_again(spark, spec, kafka, wanted, marks, limit)
-        try:
-            if gate.is_short:
-                return gate.compare(known.events[gate.side], known.events[gate.side.other])
-            return _examine_long(gate, known)
-        finally:
-            known.release()
-
-
-def _examine_long(gate: _Gate, known: TopicRows) -> GateVerdict:
-    """Compare some windows of the topics with what is stored, and the join of what is stored with `joined`."""
-    # The data is small. What takes the time is Spark's planning, so it is done in parallel.
-    with ThreadPoolExecutor(len(SIDES)) as pool:
-        wrong = [pool.submit(gate.count_wrong, known, side) for side in SIDES]
-        leading = gate.stored(gate.side, gate.windows).persist(StorageLevel.DISK_ONLY)
-        try:
-            verdict = gate.compare(leading, gate.stored(gate.side.other))
-            return replace(verdict, wrong_records=sum(found.result() for found in wrong))
-        finally:
-            leading.unpersist()
+            return gate.compare()
+        marks = _marks_at(gate.layout, gate.progress)
+        end = find_end_to_read(gate.spec, gate.end, gate.limit) or gate.end
+        if known is None or (known.end, known.marks) != (end, marks):
+            known = read_again(gate.spark, gate.spec, kafka, end, marks, gate.limit)
+        # The data is small. What takes the time is Spark's planning, so both are done side by side.
+        with ThreadPoolExecutor(1) as pool:
+            wrong = pool.submit(gate.count_wrong, known)
+            verdict = gate.compare(known.fingerprints[gate.side])
+            return replace(verdict, wrong_records=wrong.result())
 
 
 @dataclass(frozen=True)
@@ -175,40 +157,53 @@ class _Gate:
         rows = read_at(self.spark, self.layout, side.plural, self.progress)
         return rows if windows is None else rows.where(_is_within(windows, *PLACE))
 
-    def count_wrong(self, known: TopicRows, side: Side) -> int:
-        """Count the records of some windows of a topic that are not stored as the topic has them."""
-        names = [name for name in FILE_SCHEMAS[side.plural].names if name != "topic"]
-        stored = self.stored(side, known.windows[side])
-        _, missing, extra, _ = compare_rows(known.events[side], stored, names, PLACE)
-        return max(missing, extra)
+    def count_wrong(self, known: TopicRecords) -> int:
+        """Count the records of the topics that are not stored as the topics have them."""
+        stored = collect_fingerprints({side: self.stored(side, known.windows[side]) for side in SIDES})
+        return sum(count_differing(known.fingerprints[side], stored[side]) for side in SIDES)
 
-    def compare(self, leading: DataFrame, others: DataFrame) -> GateVerdict:
-        """Compare the join of two sides with `joined`; `leading` has at least the events within the windows."""
+    def compare(self, events: pa.Table | None = None) -> GateVerdict:
+        """Compare the join of what is stored with `joined`: all rows, or those of some events of the leading side.
+
+        `events` has fingerprints of these, at least of those within the windows; else the stored ones are asked for.
+        """
+        leading, others = self.stored(self.side, self.windows), self.stored(self.side.other)
         if self.is_short and self.rows <= self.limit:
             return self._judge(leading, others, self._joined(), None)
-        leading = leading.where(_is_within(self.windows, *PLACE))
-        weights = self._weigh(leading, others)
-        chosen = choose_events(weights["rows"].to_pylist(), self.limit, seed=self.spec.generation)
+        if events is None:
+            events = collect_fingerprints({self.side: leading})[self.side]
+        stored, unstored = split_places(self.windows, events)
+        indexes = choose_events(self._weigh(stored, others), self.limit, seed=self.spec.generation)
+        chosen = stored.take(pa.array(indexes, pa.int64()))
         # A row of `joined` at a place of the windows without a stored event is extra, so these places count too.
-        stored = weights.select(PLACE)
-        sampled = [stored.take(pa.array(chosen, pa.int64())), list_unstored(self.windows, stored)]
         # In one piece: of a table with an empty one in its middle, Spark 4.2 takes no row that comes after it.
-        places = F.broadcast(self.spark.createDataFrame(pa.concat_tables(sampled).combine_chunks()))
-        leading = leading.join(places, PLACE, "leftsemi")
-        joined = self._joined().join(places.withColumnsRenamed(self.side.position), self.side.place, "leftsemi")
-        return self._judge(leading, _keep_keys_of(leading, others), joined, len(chosen))
+        places = self._broadcast(pa.concat_tables([chosen.select(PLACE), unstored]).combine_chunks())
+        # Spark looks up a place far more slowly than it compares numbers, and most rows of the files are outside.
+        joined = self._joined().where(_is_within(self.windows, *self.side.place))
+        joined = joined.join(places.withColumnsRenamed(self.side.position), self.side.place, "leftsemi")
+        others = self._keep_keys(others, chosen)
+        return self._judge(leading.join(places, PLACE, "leftsemi"), others, joined, chosen.num_rows)
 
     def _judge(self, leading: DataFrame, others: DataFrame, joined: DataFrame, events: int | None) -> GateVerdict:
         users, accounts = (leading, others) if self.side == LEFT else (others, leading)
         expected = JOINS[self.spec.joinType](users, accounts, self.spec.stateRetention)
-        compared, missing, extra, _ = compare_rows(expected, joined)
+        (compared, is_same), missing, extra = sum_up(expected, joined), 0, 0
+        if not is_same:
+            compared, missing, extra, _ = compare_rows(expected, joined)
         return GateVerdict(compared, missing, extra, self.records, events)
 
-    def _weigh(self, leading: DataFrame, others: DataFrame) -> pa.Table:
-        """Estimate how many rows the join makes of each event within the windows: never less than it does."""
-        met = _keep_keys_of(leading, others).groupBy(_key().alias("key")).agg(F.count("*").alias("rows"))
-        weighed = leading.select(*PLACE, _key().alias("key")).join(F.broadcast(met), "key", "left")
-        return weighed.select(*PLACE, F.coalesce("rows", F.lit(1)).alias("rows")).toArrow()
+    def _weigh(self, events: pa.Table, others: DataFrame) -> list[int]:
+        """Estimate how many rows the join makes of each of some events: never less than it does."""
+        met = self._keep_keys(others, events).groupBy(hash_key().alias("key")).agg(F.count("*").alias("rows")).toArrow()
+        rows = dict(zip(met["key"].to_pylist(), met["rows"].to_pylist(), strict=True))
+        return [rows.get(key, 1) for key in events["key"].to_pylist()]
+
+    def _keep_keys(self, others: DataFrame, events: pa.Table) -> DataFrame:
+        keys = self._broadcast(pa.table({"key": events["key"].unique()}))
+        return others.join(keys, hash_key() == F.col("key"), "leftsemi")
+
+    def _broadcast(self, table: pa.Table) -> DataFrame:
+        return F.broadcast(self.spark.createDataFrame(table))
 
     def _joined(self) -> DataFrame:
         """Return the rows of the events within the windows, with others of the same files."""
@@ -217,28 +212,6 @@ class _Gate:
         live = files.list_files(table, self.spec.generation, self.side.place)
         paths = [folder.spark_uri(file.path) for file in live if any(_may_hold(file, part) for part in self.windows)]
         return read_paths(self.spark, "joined", paths)
-
-
-def list_unstored(windows: Sequence[Window], stored: pa.Table) -> pa.Table:
-    """Return the places within windows, with the columns of PLACE, at which no event is stored."""
-    partitions, offsets = (stored[name].to_numpy() for name in PLACE)
-    tables = [stored.slice(0, 0)]
-    for window in windows:
-        places = np.arange(window.first, window.after)
-        free = np.setdiff1d(places, offsets[partitions == window.partition])
-        tables.append(pa.table([np.full(len(free), window.partition), free], names=PLACE).cast(stored.schema))
-    return pa.concat_tables(tables)
-
-
-def _key() -> Column:
-    # A hash, so that what is broadcast stays small however long the keys are. Of two people with the same hash both
-    # are kept, and the join tells them apart.
-    return F.xxhash64(KEY)
-
-
-def _keep_keys_of(leading: DataFrame, others: DataFrame) -> DataFrame:
-    keys = F.broadcast(leading.select(_key().alias("key")).distinct())
-    return others.join(keys, _key() == F.col("key"), "leftsemi")
 
 
 def _is_within(windows: Sequence[Window], partition: str, offset: str) -> Column:

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.storagelevel import StorageLevel
 
 from switchyard.offsets import Offsets, count_records
 from switchyard.records import SIDES, Side
 from switchyard.spec import GenerationSpec
 from switchyard.stream.decode import decode
+from switchyard.stream.fingerprints import collect_fingerprints
 from switchyard.stream.forgotten_frames import keep_remembered
 from switchyard.stream.query import read_range
 from switchyard.stream.sampling import Window, choose_windows, list_ranges
@@ -27,17 +28,13 @@ SAMPLE_SHARE = 4
 
 
 @dataclass(frozen=True)
-class TopicRows:
-    """Valid events of both topics, up to an end or of some windows. The executors keep them until `release`."""
+class TopicRecords:
+    """Fingerprints of the valid events of both topics, up to an end or of some windows."""
 
     end: Offsets
     marks: Marks
     windows: dict[Side, list[Window]]
-    events: dict[Side, DataFrame]
-
-    def release(self) -> None:
-        for frame in self.events.values():
-            frame.unpersist()
+    fingerprints: dict[Side, pa.Table]
 
 
 def find_end_to_read(spec: GenerationSpec, batch_end: Offsets, limit: int) -> Offsets | None:
@@ -53,7 +50,7 @@ def find_end_to_read(spec: GenerationSpec, batch_end: Offsets, limit: int) -> Of
 
 def read_again(
     spark: SparkSession, spec: GenerationSpec, kafka: Mapping[str, str], end: Offsets, marks: Marks, limit: int
-) -> TopicRows:
+) -> TopicRecords:
     """Read both topics again up to an end; only some windows when there are more than `limit` records."""
     most = limit if count_records(spec.startOffsets, end) <= limit else limit // SAMPLE_SHARE
     ranges = {side: list_ranges(spec.topic_of(side), spec.startOffsets, end) for side in SIDES}
@@ -63,10 +60,8 @@ def read_again(
         for side in SIDES:
             topic = spec.topic_of(side)
             rows = decode(_read_windows(spark, topic, kafka, windows[side]), side).where("kind = 'valid'")
-            events[side] = keep_remembered(rows.drop("kind", "text", "reason", "owner"), marks, topic)
-        for frame in events.values():
-            frame.persist(StorageLevel.DISK_ONLY).count()
-    return TopicRows(end, marks, windows, events)
+            events[side] = keep_remembered(rows, marks, topic)
+        return TopicRecords(end, marks, windows, collect_fingerprints(events))
 
 
 def _read_windows(spark: SparkSession, topic: str, kafka: Mapping[str, str], windows: Sequence[Window]) -> DataFrame:

@@ -10,7 +10,7 @@ from switchyard.errors import SwitchyardError
 from switchyard.offsets import Offsets, has_reached
 from switchyard.stream.attempt import Attempt
 from switchyard.stream.gate import GateVerdict, examine
-from switchyard.stream.gate_topics import TopicRows, find_end_to_read, read_again
+from switchyard.stream.gate_topics import TopicRecords, find_end_to_read, read_again
 from switchyard.stream.running_query import RunningQuery
 from switchyard.swap import flip, transitions
 from switchyard.swap.history import Event, Request
@@ -28,7 +28,7 @@ class Promotion:
         self._goals: dict[str, Offsets] = {}
         # The gate may take long on a busy machine; meanwhile the main thread shows that the driver lives.
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="gate")
-        self._topic_rows: Future[TopicRows] | None = None
+        self._topic_rows: Future[TopicRecords] | None = None
         self._verdict: Future[GateVerdict] | None = None
         self._compared_for = ""
         """The swap id that the comparison was started for"""

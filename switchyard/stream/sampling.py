@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+import pyarrow as pa
+
 from switchyard.offsets import Offsets
+from switchyard.records import PLACE
 
 WINDOWS = 3
 """Windows of each partition: at its beginning, in the middle and at its end."""
@@ -67,3 +71,15 @@ def choose_events(rows_of_events: Sequence[int], most_rows: int, seed: int = 0) 
             chosen.append(place)
             rows += rows_of_events[place]
     return sorted(chosen) or sorted(places, key=lambda place: rows_of_events[place])[:1]
+
+
+def split_places(windows: Sequence[Window], events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the events within windows, and the places within windows, as columns of PLACE, that have none."""
+    partitions, offsets = (events[name].to_numpy() for name in PLACE)
+    kept, unstored = np.zeros(events.num_rows, bool), [events.select(PLACE).slice(0, 0)]
+    for window in windows:
+        is_inside = (partitions == window.partition) & (offsets >= window.first) & (offsets < window.after)
+        kept |= is_inside
+        free = np.setdiff1d(np.arange(window.first, window.after), offsets[is_inside])
+        unstored.append(pa.table([np.full(len(free), window.partition), free], names=PLACE).cast(unstored[0].schema))
+    return events.filter(pa.array(kept)), pa.concat_tables(unstored)

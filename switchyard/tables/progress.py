@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -86,13 +86,17 @@ def repeat_row(row: Progress, at: datetime, versions: Mapping[str, int]) -> Prog
 
 def newest_progress(layout: Layout, generation: int) -> Progress | None:
     """Return the last row of the newest attempt, whatever a replaced one still reports."""
-    return max(recent_rows(layout, generation, timedelta()), key=lambda row: row.order, default=None)
+    return last_of(recent_rows(layout, generation, timedelta()))
 
 
-def recent_rate(layout: Layout, generation: int) -> float:
-    """Return the records a second over the last seconds in which the generation reported."""
+def newest_with_rate(layout: Layout, generation: int) -> tuple[Progress | None, float]:
+    """Return the same, and the records a second over the last seconds in which the generation reported."""
     rows = recent_rows(layout, generation, RATE_WINDOW)
-    return round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
+    return last_of(rows), round(sum(row.inputRows for row in rows) / RATE_WINDOW.total_seconds(), 1)
+
+
+def last_of(rows: Iterable[Progress]) -> Progress | None:
+    return max(rows, key=lambda row: row.order, default=None)
 
 
 def bulk_rate(layout: Layout, without: Collection[int] = ()) -> float | None:

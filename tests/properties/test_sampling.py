@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard.stream.sampling import LEAST_WINDOW, WINDOWS, Window, choose_events, choose_windows, list_ranges
+from switchyard.records import PLACE
+from switchyard.stream.sampling import (
+    LEAST_WINDOW,
+    WINDOWS,
+    Window,
+    choose_events,
+    choose_windows,
+    list_ranges,
+    split_places,
+)
 
 ranges = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**8)), min_size=1, max_size=50).map(
     lambda spans: [Window(partition, first, first + size) for partition, (first, size) in enumerate(spans)]
@@ -37,6 +47,21 @@ def test_ranges_are_those_between_two_positions(start: dict[int, int], more: dic
     assert {window.partition: (window.first, window.after) for window in found} == {
         partition: (start.get(partition, 0), after) for partition, after in end.items()
     }
+
+
+places = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=40)
+windows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(1, 10)), max_size=4).map(
+    lambda spans: [Window(partition, first, first + size) for partition, first, size in spans]
+)
+
+
+@given(windows, places)
+def test_each_place_of_a_window_has_an_event_or_has_none(within: list[Window], events: set[tuple[int, int]]) -> None:
+    partitions, offsets = zip(*sorted(events), strict=True) if events else ((), ())
+    table = pa.table([pa.array(partitions, pa.int32()), pa.array(offsets, pa.int64())], names=PLACE)
+    found = [{tuple(row.values()) for row in part.to_pylist()} for part in split_places(within, table)]
+    all_places = {(span.partition, offset) for span in within for offset in range(span.first, span.after)}
+    assert found == [all_places & events, all_places - events]
 
 
 @given(st.lists(st.integers(1, 10**7), max_size=200), st.integers(1, 10**6), st.integers(0, 9))

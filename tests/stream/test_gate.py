@@ -18,6 +18,7 @@ from switchyard.layout import JOIN_TYPES, Layout
 from switchyard.local.broker import Broker
 from switchyard.settings import Settings
 from switchyard.stream.audit import compare_rows
+from switchyard.stream.fingerprints import sum_up
 from switchyard.stream.gate import GateVerdict, examine
 from switchyard.stream.gate_topics import read_again
 from switchyard.tables import store
@@ -88,6 +89,7 @@ def test_rows_are_compared_as_multisets(
 ) -> None:
     frames = [spark.createDataFrame(table(*rows)) for rows in (expected, actual)]
     assert compare_rows(*frames)[:3] == found
+    assert sum_up(*frames) == (found[0], found[1:] == (0, 0))
     assert (found[1:] == (0, 0)) is (sorted(map(str, expected)) == sorted(map(str, actual)))
 
 
@@ -145,7 +147,7 @@ def test_what_was_read_again_before_is_used_if_it_ends_at_the_same_place(stream:
             found = examine(stream.spark, layout, spec, stream.topics.kafka, limit, known)
             assert found.is_clean
             assert found.compared == rows if limit > rows else 0 < found.compared <= limit
-    assert not stream.spark.sparkContext._jsc.getPersistentRDDs(), "what was read again is let go"
+    assert not stream.spark.sparkContext._jsc.getPersistentRDDs(), "nothing is kept by the executors"
 
 
 def test_turned_off_nothing_is_compared(stream: Stream) -> None:
@@ -190,10 +192,12 @@ def test_damage_to_joined_shuts_the_gate_also_for_a_sample(
 
 
 @pytest.mark.parametrize("name", ["users", "accounts"])
-def test_records_that_are_stored_wrongly_shut_the_gate_of_a_long_history(stream: Stream, name: str) -> None:
+@pytest.mark.parametrize("limit", [LIMIT, 10**6])
+def test_records_that_are_stored_wrongly_shut_the_gate(stream: Stream, name: str, limit: int) -> None:
     damage(stream, name, change)
-    assert look(stream, LIMIT).wrong_records > 0
-    assert not look(stream, LIMIT).is_clean
+    verdict = look(stream, limit)
+    assert verdict.wrong_records > 0
+    assert not verdict.is_clean
 
 
 def test_a_resumed_generation_that_has_lost_everything_is_not_taken_for_one_without_rows(stream: Stream) -> None:

@@ -124,6 +124,23 @@ def test_a_swap_to_a_crowd_is_compared_with_the_bare_job_that_reads_the_same() -
     assert len(judge_swaps(plain | done | bare)) == 2
 
 
+def test_commands_are_judged_by_their_own_seconds_and_the_slowest_swap_by_a_bare_job() -> None:
+    found = {
+        "bare job, median seconds": 50.0,
+        f"flip, {SPARE}, p95 seconds": 20.0,
+        "requested, median seconds": 0.5,
+        "requested, p95 seconds": 2.5,
+        "rollback, median seconds": 0.9,
+    }
+    verdicts = {figure.name: (figure.ratio, figure.is_met) for figure in judge_swaps(found)}
+    assert verdicts == {
+        "swap with a spare, p95": (0.4, False),
+        "command to REQUESTED, p50": (0.5, True),
+        "command to REQUESTED, p95": (1.25, False),
+        "rollback to a lingering generation": (0.9, True),
+    }
+
+
 def test_the_second_half_of_a_week_is_compared_with_the_first_and_a_batch_with_that_of_the_first_hour() -> None:
     hour = Stage(72_000, 80_000, 4, 10, 1000)
     half, end = Stage(864_000, 1_000_000, 40, 110, 1500), Stage(1_728_000, 2_100_000, 81, 230, 1600)
@@ -141,7 +158,7 @@ def test_the_second_half_of_a_week_is_compared_with_the_first_and_a_batch_with_t
 
 
 def test_the_run_of_all_leaves_out_what_takes_too_long_unless_it_is_small() -> None:
-    assert set(runner.choose_all(is_quick=True)) - set(runner.choose_all(is_quick=False)) == {"week", "gate"}
+    assert set(runner.choose_all(is_quick=True)) - set(runner.choose_all(is_quick=False)) == {"week", "gate", "idle"}
 
 
 def test_the_wait_between_two_maintenances_is_read_from_the_schedule() -> None:

@@ -32,7 +32,7 @@ from switchyard.tables.joined_writer import commit_joined
 from switchyard.tables.live import LiveTables
 from switchyard.tables.long_text import MOST_CHARACTERS
 from switchyard.tables.pieces import scan_file
-from switchyard.tables.progress import newest_progress, recent_rate, recent_rows, report
+from switchyard.tables.progress import newest_with_rate, recent_rows, report
 from switchyard.tables.queries import parse_query
 from switchyard.tables.reader import Reader
 from switchyard.tables.schemas import PARTITIONED, SCHEMAS, TIMESTAMP
@@ -390,8 +390,8 @@ def test_the_newest_report_and_the_named_versions_of_hours_in_one_file(layout: L
 
 
 def read_newest_reports(layout: Layout) -> tuple[int, float, int]:
-    newest = newest_progress(layout, 1)
-    return newest.batchId if newest else -1, recent_rate(layout, 1), len(recent_rows(layout, 1, WINDOW))
+    newest, rate = newest_with_rate(layout, 1)
+    return newest.batchId if newest else -1, rate, len(recent_rows(layout, 1, WINDOW))
 
 
 def look_through(layout: Layout) -> Any:
