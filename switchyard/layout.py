@@ -88,9 +88,10 @@ class Workspace:
     def driver_pid(self, generation: int) -> Path:
         return self.run / f"driver-{generation}.pid"
 
-    def kafka_properties(self, generation: int, owner: int) -> Path:
+    def kafka_properties(self, generation: int, owner: int, order: str = "") -> Path:
         # One file for each process that starts a driver: an attempt that ends must not remove that of its successor.
-        return self.secrets / f"kafka-{generation}-{owner}.properties"
+        # A process that may give several orders at once has one for each.
+        return self.secrets / f"kafka-{generation}-{owner}{order and f'-{order}'}.properties"
 
 
 def batch_app_id(generation: int) -> str:

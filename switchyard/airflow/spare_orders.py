@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from switchyard.airflow.spark_submit import SparkSubmit, read_submit
 from switchyard.errors import InputError
@@ -62,7 +63,8 @@ def give_early(settings: Settings, kafka: Mapping[str, str], run: Run) -> bool:
     swap_id, generation, workspace = str(run.conf["swap_id"]), int(run.conf["generation"]), settings.workspace
     if has_taken(workspace, swap_id) or not has_offer(workspace):
         return False
-    properties = workspace.kafka_properties(generation, os.getpid())
+    # The watcher may give two orders for one generation at once: one that fails must not remove what the other has.
+    properties = workspace.kafka_properties(generation, os.getpid(), uuid4().hex)
     write_properties(properties, kafka)
     is_taken = False
     try:

@@ -18,7 +18,7 @@ from switchyard.layout import Workspace
 
 ROTATE_BYTES = 50 * 2**20
 JOB_FOLDERS_AFTER = timedelta(days=1)
-_PROPERTIES = re.compile(r"^kafka-\d+-(\d+)\.properties$")
+_PROPERTIES = re.compile(r"^kafka-\d+-(\d+)(-\w+)?\.properties$")
 
 
 @dataclass(frozen=True)

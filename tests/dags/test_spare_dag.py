@@ -6,7 +6,7 @@ import json
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pendulum
 import pytest
@@ -18,6 +18,7 @@ from switchyard.kafka.client_settings import write_properties
 from switchyard.settings import Settings
 from switchyard.swap.reconcile import Run
 from tests.dags.conftest import DAGS, load_dag
+from tests.unit.drivers.stand_in import stand_in
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -95,6 +96,30 @@ def test_an_order_that_nobody_takes_leaves_nothing_behind(settings: Settings) ->
     assert hand_off.is_claimed, "a spare that is outdated is ended, so that it is replaced"
     assert list(settings.workspace.secrets.glob("*")) == []
     assert adopt(settings, "swap-7") is None
+
+
+def test_two_orders_of_one_process_for_one_generation_do_not_share_their_settings(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the watcher gives them, when a message comes while it still works on the one before."""
+    from switchyard.airflow import spare_orders
+    from switchyard.airflow.spark_submit import read_submit
+
+    give_order, others = spare_orders._give_order, [spare_orders.give_early]
+    answers: list[bool] = []
+
+    def give_after_another(*given: Any) -> bool:
+        if others:
+            answers.append(others.pop()(settings, KAFKA, RUN))
+        return give_order(*given)
+
+    monkeypatch.setattr(spare_orders, "_give_order", give_after_another)
+    with stand_in(settings.workspace, read_submit(settings).fingerprint("")) as (hand_off, _):
+        assert spare_orders.give_early(settings, KAFKA, RUN) is False, "there was one spare"
+        assert answers == [True]
+        order = hand_off.read_order()
+        assert order is not None
+        assert list(settings.workspace.secrets.glob("*")) == [order.kafkaProperties]
 
 
 @pytest.mark.parametrize(("ending", "code"), [("exit 75", 75), ("kill -9 0", -9), ("exit 0", 0)])

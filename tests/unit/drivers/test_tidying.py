@@ -42,6 +42,8 @@ def dead_pid() -> int:
 
 def test_kafka_settings_go_with_the_last_process_that_uses_them(workspace: Workspace) -> None:
     gone, mine = put(workspace.kafka_properties(1, dead_pid())), put(workspace.kafka_properties(2, os.getpid()))
+    gone_order = put(workspace.kafka_properties(1, dead_pid(), "a0b1"))
+    my_order = put(workspace.kafka_properties(2, os.getpid(), "a0b1"))
     orphan = put(workspace.kafka_properties(3, dead_pid()))
     other = put(workspace.secrets / "airflow-passwords.json", 900)
     driver = subprocess.Popen([sys.executable, "-c", "input()", "--generation", "3", str(orphan)], stdin=-1)
@@ -54,7 +56,8 @@ def test_kafka_settings_go_with_the_last_process_that_uses_them(workspace: Works
     finally:
         driver.kill()
         driver.communicate()
-    assert (done.properties_files, done.pid_files) == (1, 1)
+    assert (done.properties_files, done.pid_files) == (2, 1)
+    assert (gone_order.exists(), my_order.exists()) == (False, True)
     assert [path.exists() for path in (gone, mine, orphan, other, mark, stale)] == [
         False,
         True,
