@@ -48,6 +48,7 @@ class Supervisor:
         self._deadline = Deadline(READY_SECONDS)
         self._health_due = Deadline(HEALTH_SECONDS)
         self._silent: dict[str, Deadline] = {}
+        self._is_state_written = True
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -138,7 +139,21 @@ class Supervisor:
         for component in self._installation.components():
             part = self._state.components.setdefault(component.name, ComponentState())
             part.pid, part.restarts = component.pid, component.restarts
-        write_state(self._settings.workspace, self._state)
+        self._write_state()
+
+    def _write_state(self) -> None:
+        """Write the state. While everything starts, a failure ends the start; later, all goes on without."""
+        try:
+            write_state(self._settings.workspace, self._state)
+        except OSError as error:
+            if self._state.phase == "starting":
+                raise
+            # A full disk must end neither the supervision nor an orderly stop.
+            if self._is_state_written:
+                log.warning("The state for the command line cannot be written: %s", error)
+            self._is_state_written = False
+        else:
+            self._is_state_written = True
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchyard.deadline import Deadline
-from switchyard.drivers.supervisor_state import read_state
+from switchyard.drivers.supervisor_state import read_state, state_file
 from switchyard.local import component, supervisor
 from switchyard.local.component import Component
 from switchyard.local.supervisor import Supervisor
@@ -26,6 +26,26 @@ def test_the_supervisor_tells_whether_it_keeps(tmp_path: Path) -> None:
         state = read_state(settings.workspace)
         assert state is not None
         assert state.keeps == keeps
+
+
+def test_a_state_that_cannot_be_written_fails_a_start_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk, which must not end the supervision."""
+    settings = Settings(root=str(tmp_path))
+    watched = Supervisor(settings, demo=False)
+    blocked = state_file(settings.workspace).with_suffix(".tmp")
+    blocked.mkdir(parents=True)
+    with pytest.raises(OSError, match=r"supervisor\.tmp"):
+        watched._report("starting")
+    for phase in ("ready", "ready", "stopping"):
+        watched._report(phase)
+    assert caplog.text.count("cannot be written") == 1
+    blocked.rmdir()
+    watched._report("ready")
+    state = read_state(settings.workspace)
+    assert state is not None
+    assert state.phase == "ready"
 
 
 HEALTH = {name: {"status": "healthy"} for name in ("metadatabase", "scheduler", "dag_processor", "triggerer")}
