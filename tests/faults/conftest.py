@@ -34,11 +34,12 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of a few megabytes, or as many as the test asks for."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MEGABYTES}m", "switchyard-test", str(folder)]
+    megabytes = getattr(request, "param", SMALL_DISK_MEGABYTES)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "switchyard-test", str(folder)]
     try:
         answer = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
