@@ -71,7 +71,13 @@ class ControlTopic(AbstractContextManager["ControlTopic"]):
         self.topic = topic
         self._what = f"cannot read the control topic {topic}"
         group = name_group(f"control-{reader}")
-        own = {"group.id": group, "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
+        own = {
+            "group.id": group,
+            "enable.auto.offset.store": "false",
+            "auto.offset.reset": "error",
+            # A second look would wait for the end of the last fetch of the first one: 0.4 s.
+            "fetch.wait.max.ms": "20",
+        }
         self._listener = _Listener(properties, topic, group)
         self._consumer = open_reader(properties, own, self._listener)
         self._bounds: dict[int, tuple[int, int]] = {}

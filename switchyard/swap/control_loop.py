@@ -28,6 +28,8 @@ _FAILURE = "control-failure.txt"
 """A file below the root that exists while rounds fail: the reason that was logged"""
 MOST_AT_ONCE = 100
 """Messages that the watcher takes: what became of each is in its event, and it must not be away for long"""
+MOST_LOOKS = 3
+"""How often the watcher looks for more before it is done, however fast messages come"""
 _CLI_NAME = re.compile(r"(cli|page):[\w.@+-]{1,80}")
 
 
@@ -63,7 +65,14 @@ def take_messages(
     A round may do the same at the same time. Each message is settled or accepted once all the same.
     """
     with _opening(settings, kafka, control_kafka) as (handler, control):
-        return ControlRound(_take_waiting(handler, control, MOST_AT_ONCE), handler.next_run())
+        settled: dict[str, str] = {}
+        # Of a burst only the last message is run, so what came while the first one was taken is taken before.
+        for _ in range(MOST_LOOKS):
+            came = _take_waiting(handler, control, MOST_AT_ONCE - len(settled))
+            settled |= came
+            if not came or len(settled) >= MOST_AT_ONCE:
+                break
+        return ControlRound(settled, handler.next_run())
 
 
 @contextmanager

@@ -795,6 +795,27 @@ def test_the_watcher_leaves_what_is_too_much_at_once_to_the_round(yard: Yard, mo
     assert list(yard.round().settled) == sent[2:]
 
 
+def test_what_comes_while_the_watcher_takes_a_message_is_taken_before_a_run_is_chosen(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the last message of a burst gets the spare driver."""
+    yard.activate("first")
+    first, later = yard.send({"joinType": "inner"}), [{"joinType": "asof"}, {"usersTopic": yard.more_users}]
+    take, sent = control_loop.take_record, list[str]()
+
+    def send_meanwhile(handler: CommandHandler, record: ControlRecord) -> Answer:
+        if later:
+            sent.append(yard.send(later.pop(0)))
+        return take(handler, record)
+
+    monkeypatch.setattr(control_loop, "take_record", send_meanwhile)
+    taken = yard.take_at_once()
+    assert taken.settled == dict.fromkeys([first, *sent], "REQUESTED")
+    assert taken.run is not None
+    assert taken.run.conf["swap_id"] == sent[-1]
+    assert [yard.outcome(swap_id) for swap_id in (first, *sent)] == [Event.SUPERSEDED, Event.SUPERSEDED, None]
+
+
 def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> None:
     """Each message has one outcome or one request, and the last one counts."""
     yard.activate("first")
