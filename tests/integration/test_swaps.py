@@ -19,10 +19,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from switchyard.cli.main import main
+from switchyard.drivers import processes
+from switchyard.health.accounting import account_for_commands
 from switchyard.kafka.control_topic import publish
 from switchyard.kafka.topics import ensure_topics
 from switchyard.stream.audit import audit_at_newest
@@ -32,6 +35,7 @@ from switchyard.tables.progress import newest_progress
 from switchyard.upkeep.maintenance import ORDER, Round, vacuum
 from tests.events import FIRST_MS
 from tests.integration.conftest import DAG_ID, HEALTH_DAG, Stack, frozen_database
+from tests.integration.faults import catch_watcher, database_of, full_disk, is_fired, kill_database
 from tests.integration.traffic import Traffic, running_traffic
 from tests.topics import Topics
 from tests.waiting import eventually
@@ -42,6 +46,10 @@ PAIRS = [("users", "accounts"), ("users-a", "accounts-a"), ("users-b", "accounts
 CROWD = ("users-crowd", "accounts-crowd")
 CROWD_ROWS = 1_000_006
 MAINTENANCE_DAG = "switchyard_maintenance"
+CONTROL_DAG = "switchyard_control"
+NO_ROOM = "PANIC:  could not write to log file"
+MOST_TRIES = 3
+"""A test that has to come between two steps of another process tries again when it was too late"""
 AUDITED: set[tuple[int, int]] = set()
 """Epoch and attempt of the active generation when it was last audited"""
 
@@ -95,9 +103,10 @@ def ledger_of(stack: Stack) -> Ledger:
     return stack.history.ledger()
 
 
-def send(stack: Stack, swap_id: str | None = None, **fields: object) -> None:
+def send(stack: Stack, swap_id: str | None = None, **fields: object) -> int:
+    """Returns the offset of the message; the control topic has one partition here."""
     value = json.dumps({**fields, **({"id": swap_id} if swap_id else {})}).encode()
-    publish(stack.kafka, stack.settings.control_topic, value, "cli:test")
+    return publish(stack.kafka, stack.settings.control_topic, value, "cli:test")[1]
 
 
 def outcome_of(stack: Stack, swap_id: str, seconds: float = 240) -> Event:
@@ -433,22 +442,104 @@ def test_a_new_generation_killed_after_its_flip_comes_back_by_itself(stack: Stac
     assert any("was killed (exit code" in line for line in told)
 
 
-@pytest.mark.parametrize("part", ["scheduler", "triggerer", "api-server", "database"])
+@pytest.mark.parametrize("part", ["scheduler", "api-server", "database"])
 def test_a_part_of_airflow_killed_in_the_middle_of_a_swap(stack: Stack, part: str) -> None:
-    join_type = {"natural": "left", "left": "natural"}.get(stack.status()["joinType"], "left")
+    join_type = other_join_types(stack)[0]
     send(stack, f"without-{part}", joinType=join_type)
     wait_for(stack, f"without-{part}", Event.REQUESTED)
-    # Nothing waits for the DAG processor in a swap, so it goes with another one.
-    killed = [part, "dag-processor"] if part == "triggerer" else [part]
-    for name in killed:
-        os.kill(stack.component_pid(name), signal.SIGKILL)
+    os.kill(stack.component_pid(part), signal.SIGKILL)
     if part == "api-server":
         hold_the_database(stack, 10)
-    assert outcome_of(stack, f"without-{part}") is Event.APPLIED
+    if part == "database":
+        # Again, while the new driver starts.
+        wait_for(stack, f"without-{part}", Event.STARTING)
+        kill_database(stack)
+    assert_applied_and_well(stack, f"without-{part}", join_type, [part])
+
+
+def other_join_types(stack: Stack) -> list[str]:
+    return [name for name in ("natural", "left", "asof") if name != stack.status()["joinType"]]
+
+
+def assert_applied_and_well(stack: Stack, swap_id: str, join_type: str, parts: list[str]) -> None:
+    """The swap went on, and the next command is taken by parts that are there again."""
+    assert outcome_of(stack, swap_id) is Event.APPLIED
     assert stack.status()["joinType"] == join_type
-    eventually(lambda: all(part_is_healthy(stack, name) for name in killed), 90, 1)
-    send(stack, f"after-{part}", joinType=join_type)
-    assert outcome_of(stack, f"after-{part}", 120) is Event.REFRESHED
+    eventually(lambda: all(part_is_healthy(stack, name) for name in parts), 90, 1)
+    send(stack, f"after-{swap_id}", joinType=join_type)
+    assert outcome_of(stack, f"after-{swap_id}", 120) is Event.REFRESHED
+    accounted = account_for_commands(stack.settings, stack.kafka)
+    assert accounted.is_clean, accounted
+
+
+def test_the_triggerer_killed_when_it_has_accepted_a_command_and_not_yet_fired_its_event(stack: Stack) -> None:
+    assert any(kill_the_triggerer(stack, f"unfired-{number}") for number in range(MOST_TRIES)), "it was always faster"
+
+
+def kill_the_triggerer(stack: Stack, swap_id: str) -> bool:
+    """Returns whether its event had not been fired. Nothing waits for the DAG processor, so it is killed with it."""
+    join_type = other_join_types(stack)[0]
+    os.kill(stack.component_pid("dag-processor"), signal.SIGKILL)
+    caught = catch_watcher(stack, signal.SIGKILL, lambda: send(stack, swap_id, joinType=join_type), swap_id)
+    assert_applied_and_well(stack, swap_id, join_type, ["triggerer", "dag-processor"])
+    assert events_of(stack, swap_id).count(Event.REQUESTED) == 1
+    return not caught.was_fired
+
+
+def test_a_round_and_the_watcher_have_the_same_commands_at_once(stack: Stack) -> None:
+    assert any(take_twice(stack, f"both-{number}") for number in range(MOST_TRIES)), "the watcher was always faster"
+
+
+def take_twice(stack: Stack, name: str) -> bool:
+    """The watcher is frozen when it has read three messages and accepted the first. A round takes all three; then the
+    watcher goes on with what it holds. Returns whether that is what happened."""
+    ids = [f"{name}-{number}" for number in range(3)]
+    first_join, last_join = other_join_types(stack)[:2]
+    contents = [{"joinType": first_join}, {"usersTopic": "nobody-made-it"}, {"joinType": last_join}]
+    caught = catch_watcher(stack, signal.SIGSTOP, lambda: send_at_once(stack, ids, contents), ids[0])
+    was_between = not ledger_of(stack).is_known(ids[1])
+    try:
+        stack.api.trigger(CONTROL_DAG, name, {})
+        eventually(lambda: ledger_of(stack).is_known(ids[2]), 60)
+    finally:
+        processes.send(caught.triggerer, signal.SIGCONT)
+    eventually(lambda: is_fired(stack, caught.offset), 60)
+    assert_applied_and_well(stack, ids[2], last_join, ["triggerer"])
+    first, junk, last = (events_of(stack, swap_id) for swap_id in ids)
+    assert first[:2] == [Event.REQUESTED, Event.SUPERSEDED]
+    assert junk == [Event.REJECTED]
+    assert first.count(Event.REQUESTED) == last.count(Event.REQUESTED) == 1
+    return was_between
+
+
+def send_at_once(stack: Stack, ids: list[str], contents: list[dict[str, str]]) -> int:
+    """Sends all in one batch, so that who reads one has the others; returns the offset of the last one."""
+    producer = Producer(stack.kafka | {"linger.ms": "200"})
+    offsets: list[int] = []
+    for swap_id, content in zip(ids, contents, strict=True):
+        value = json.dumps({**content, "id": swap_id}).encode()
+        topic = stack.settings.control_topic
+        producer.produce(topic, value, on_delivery=lambda _, message: offsets.append(message.offset()))
+    assert producer.flush(30) == 0
+    return max(offsets)
+
+
+def events_of(stack: Stack, swap_id: str) -> list[Event]:
+    return [entry.event for entry in ledger_of(stack).entries if entry.swapId == swap_id]
+
+
+def test_a_full_disk_under_the_database_in_the_middle_of_a_swap(stack: Stack) -> None:
+    join_type, log = other_join_types(stack)[0], database_of(stack).log
+    send(stack, "without-room", joinType=join_type)
+    wait_for(stack, "without-room", Event.REQUESTED)
+    before = log.read_text().count(NO_ROOM)
+    with full_disk(stack):
+        send(stack, "into-the-full", usersTopic="nobody-made-it")
+        # It was started again, and ended again.
+        eventually(lambda: log.read_text().count(NO_ROOM) >= before + 3, 60)
+    assert outcome_of(stack, "into-the-full") is Event.REJECTED
+    assert_applied_and_well(stack, "without-room", join_type, ["database", "scheduler", "triggerer"])
+    assert events_of(stack, "without-room").count(Event.REQUESTED) == 1
 
 
 def hold_the_database(stack: Stack, seconds: float) -> None:

@@ -7,6 +7,7 @@ The last of the tests that share it, as it stays so.
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from switchyard.drivers import processes
 from switchyard.drivers.running_drivers import list_drivers, list_spares
+from switchyard.drivers.supervisor_state import find_supervisor
 from switchyard.kafka.client_settings import client_properties
 from switchyard.kafka.control_topic import ControlTopic, publish
 from switchyard.settings import Settings
@@ -22,6 +24,7 @@ from switchyard.stream.audit import audit_at_newest
 from switchyard.swap.history import Event
 from switchyard.tables.installation import installation_id
 from tests.integration.conftest import DAG_ID, Stack
+from tests.integration.faults import kill_database
 from tests.integration.test_health import AUDIT_DAG
 from tests.integration.test_stack import assert_clean
 from tests.integration.traffic import running_traffic
@@ -58,8 +61,14 @@ def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spared
     assert stack.processes() == []
     eventually(lambda: stack.run("status").returncode == 1, 30, 1)
     assert "nothing is running" in stack.run("down").stdout
-    again = spared.run("up", "--detach", "--no-demo")
+    with ThreadPoolExecutor(1) as starter:
+        starting = starter.submit(spared.run, "up", "--detach", "--no-demo")
+        kill_database_during_start(spared)
+        again = starting.result()
     assert again.returncode == 0, again.stdout + again.stderr
+    started = find_supervisor(stack.settings.workspace)
+    assert started is not None
+    assert started.components["database"].restarts == 1
     topics = ("--users-topic", before["usersTopic"], "--accounts-topic", before["accountsTopic"])
     stack.run("demo", "--seconds", "2", "--rate", "50", *topics)
     status = eventually(
@@ -67,6 +76,17 @@ def test_down_leaves_no_process_and_up_goes_on_where_it_was(stack: Stack, spared
     )
     assert status["generation"] == before["generation"]
     assert_clean(stack, spark)
+
+
+def kill_database_during_start(stack: Stack) -> None:
+    """When the parts of Airflow were just started."""
+
+    def is_under_way() -> bool:
+        state = find_supervisor(stack.settings.workspace)
+        return state is not None and state.components["scheduler"].pid is not None
+
+    eventually(is_under_way, 60, 0.05)
+    kill_database(stack)
 
 
 def test_a_driver_that_hangs_is_ended_by_its_task_and_started_again(spared: Stack, spark: SparkSession) -> None:

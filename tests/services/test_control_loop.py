@@ -726,21 +726,30 @@ CRASH_POINTS = [
 """After one is before the next: `take_value:before` would be `keep_record:after`."""
 
 
+def crash() -> None:
+    raise Crash
+
+
 def crash_once(patch: pytest.MonkeyPatch, point: str) -> None:
     """The first call dies, before or after it has done its work; later ones work."""
+    interrupt_once(patch, point, crash)
+
+
+def interrupt_once(patch: pytest.MonkeyPatch, point: str, act: Callable[[], object]) -> None:
+    """Something happens before or after the first call does its work."""
     name, when = point.split(":")
     owner, attribute = PLACES[name]
     real: Callable[..., Any] = getattr(owner, attribute)
-    has_crashed = False
+    has_begun = False
 
     def call(*args: Any, **options: Any) -> Any:
-        nonlocal has_crashed
-        is_first, has_crashed = not has_crashed, True
+        nonlocal has_begun
+        is_first, has_begun = not has_begun, True
         if is_first and when == "before":
-            raise Crash
+            act()
         result = real(*args, **options)
-        if is_first:
-            raise Crash
+        if is_first and when == "after":
+            act()
         return result
 
     patch.setattr(owner, attribute, call)
@@ -775,6 +784,32 @@ def test_after_a_crash_everything_is_taken_once_from_where_it_was_accepted(
     assert done.run is not None
     assert done.run.run_id == "generation-2"
     assert yard.starts(2)[yard.more_users] == {0: 1 if is_accepted else 6}
+
+
+@pytest.mark.parametrize("point", [point for point in CRASH_POINTS if point != "reconcile:after"])
+def test_a_round_takes_the_same_messages_between_two_steps_of_the_watcher(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Both go on to their end."""
+    yard.activate("first")
+    yard.topics.send_raw(yard.more_users, [b"{}"])
+    swap, junk = yard.send({"usersTopic": yard.more_users}), yard.send(b"junk")
+    rounds: list[ControlRound] = []
+    interrupt_once(monkeypatch, point, lambda: rounds.append(yard.round()))
+    taken = yard.take_at_once()
+    (done,) = rounds
+    assert done.run == taken.run == yard.come_to_rest().run
+    assert done.run is not None
+    assert done.run.run_id == "generation-2"
+    assert {swap, junk} <= {*done.settled, *taken.settled}
+    assert yard.events(swap) == [Event.REQUESTED]
+    assert yard.events(junk) == [Event.REJECTED]
+    assert [(partition, offset) for partition, offset, _ in yard.raw()] == [(0, 0), (0, 1)]
+    assert yard.starts(2)[yard.more_users] == {0: 1}
+    assert not list(Path(yard.layout.root).rglob("draft-*.json"))
+    said = [row["msg"] for row in store.read_rows(yard.layout, "logs") if row["swapId"] == swap]
+    # The one that keeps a message logs it, unless the other one has settled it by then.
+    assert sum(line.startswith("received from") for line in said) == (point != "keep_record:after")
 
 
 def test_the_watcher_takes_messages_and_a_round_starts_the_run(yard: Yard) -> None:
@@ -816,10 +851,17 @@ def test_what_comes_while_the_watcher_takes_a_message_is_taken_before_a_run_is_c
     assert [yard.outcome(swap_id) for swap_id in (first, *sent)] == [Event.SUPERSEDED, Event.SUPERSEDED, None]
 
 
-def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> None:
+def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each message has one outcome or one request, and the last one counts."""
     yard.activate("first")
     stopped, failures = threading.Event(), []
+    take, takes = control_loop.take_record, list[int]()
+
+    def note_take(handler: CommandHandler, record: ControlRecord) -> Answer:
+        takes.append(record.offset)
+        return take(handler, record)
+
+    monkeypatch.setattr(control_loop, "take_record", note_take)
 
     def work(take: Callable[[], ControlRound]) -> None:
         while not stopped.is_set():
@@ -844,6 +886,7 @@ def test_two_watchers_and_rounds_take_the_same_messages_at_once(yard: Yard) -> N
     for taker in takers:
         taker.join(60)
     assert failures == []
+    assert len(takes) > len(set(takes)), "no message was taken by two"
     yard.come_to_rest()
     assert not list(Path(yard.layout.root).rglob("draft-*.json"))
     assert len(yard.raw()) == 25
