@@ -87,10 +87,18 @@ class CommandHandler:
         self.history = open_history(self.settings.layout)
         self._last_logged: tuple[str, str] | None = None
 
-    def take_value(self, value: bytes | None, swap_id: str, requested_by: str, is_again: bool = False) -> Answer:
+    def take_value(
+        self,
+        value: bytes | None,
+        swap_id: str,
+        requested_by: str,
+        is_again: bool = False,
+        before: Ledger | None = None,
+    ) -> Answer:
         """Handle the bytes of a control message. An id in the message replaces `swap_id`.
 
-        With `is_again` the same message was read before, by this or another process: nothing is logged twice.
+        With `is_again` the same message was read before, by this or another process: nothing is logged twice. `before`
+        is the history as it was before any process could take this message: an id in it is that of another message.
         """
         try:
             own_id = read_id(value)
@@ -100,9 +108,9 @@ class CommandHandler:
         except InputError as error:
             rejected = str(error)
             return self._settle_or_accept(
-                swap_id, requested_by, lambda own: (own.settle(Event.REJECTED, rejected), None), is_again
+                swap_id, requested_by, lambda own: (own.settle(Event.REJECTED, rejected), None), is_again, before
             )
-        return self.take(message, swap_id, requested_by, is_again)
+        return self.take(message, swap_id, requested_by, is_again, before)
 
     def _check_place(self, given: str | None, swap_id: str) -> None:
         """Refuse an id that has the form topic-partition-offset: it would stand for the message at that place."""
@@ -110,12 +118,15 @@ class CommandHandler:
         if given is not None and given != swap_id and re.fullmatch(place, given):
             raise InputError(f"the id {given} is that of another message; choose one of your own")
 
-    def take(self, message: Message, swap_id: str, requested_by: str, is_again: bool = False) -> Answer:
-        if not is_again and not self.history.ledger().is_known(swap_id):
+    def take(
+        self, message: Message, swap_id: str, requested_by: str, is_again: bool = False, before: Ledger | None = None
+    ) -> Answer:
+        before = before or self.history.ledger()
+        if not is_again and not before.is_known(swap_id):
             self._log(f"received from {requested_by}: {_describe(message)}", swap_id)
             for warning in message.warnings:
                 self._log(warning, swap_id, "WARNING")
-        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message), is_again)
+        return self._settle_or_accept(swap_id, requested_by, partial(self._decide_message, message), is_again, before)
 
     def boot(self) -> Answer | None:
         """Ask for the defaults if no generation is active and no request is open; else return None."""
@@ -170,8 +181,9 @@ class CommandHandler:
         requested_by: str,
         rule: Callable[[OpenCommand], tuple[Entry, Plan | None]],
         is_again: bool = False,
+        before: Ledger | None = None,
     ) -> Answer:
-        has_come_again = not is_again and self.history.ledger().is_known(swap_id)
+        has_come_again = not is_again and (before or self.history.ledger()).is_known(swap_id)
         taken = transitions.take_command(self.history, swap_id, requested_by, rule)
         if taken is not None:
             return self._answer(*taken)

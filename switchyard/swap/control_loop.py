@@ -131,9 +131,10 @@ def _log_recovery(layout: Layout) -> None:
 
 
 def take_record(handler: CommandHandler, record: ControlRecord) -> Answer:
+    before = handler.history.ledger()
     is_new = keep_record(handler.settings.layout, record)
     swap_id = record_id(handler.settings.layout, record)
-    return handler.take_value(record.value, swap_id, name_requester(record), is_again=not is_new)
+    return handler.take_value(record.value, swap_id, name_requester(record), not is_new, before)
 
 
 def name_requester(record: ControlRecord) -> str:
