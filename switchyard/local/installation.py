@@ -45,8 +45,7 @@ class Installation:
         settings = self._settings
         for started in self._server_components:
             started.start()
-        self._report_when_ready(Database, report)
-        airflow.prepare_database(settings, self._log("initialise"))
+        self._prepare_database(report)
         for component in self.airflow:
             component.start()
         if self._report_when_ready(Broker, report):
@@ -54,6 +53,21 @@ class Installation:
             ensure_topics({"bootstrap.servers": settings.bootstrap}, names, 1)
         for component in self.demo:
             component.start()
+
+    def _prepare_database(self, report: Report) -> None:
+        """Prepare Airflow's database. One that dies meanwhile is started again, once: what was half done is undone."""
+        self._report_when_ready(Database, report)
+        try:
+            airflow.prepare_database(self._settings, self._log("initialise"))
+        except SwitchyardError:
+            databases = [one for one in self._server_components if isinstance(one.server, Database)]
+            if all(database.is_running() for database in databases):
+                raise
+            for database in databases:
+                database.restarts += 1
+                database.start()
+            self._report_when_ready(Database, report)
+            airflow.prepare_database(self._settings, self._log("initialise"))
 
     def stop(self) -> None:
         by_name = {component.name: component for component in self.airflow}

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import psycopg2
 import pytest
 
 from switchyard.local.airflow import describe_database
-from switchyard.local.component import ServerComponent
+from switchyard.local.component import Component, ServerComponent
 from switchyard.local.database import MOST_SOCKET_BYTES, Database
+from switchyard.local.installation import Installation
 from switchyard.local.kafka_settings import _may_have_control_connection
 from switchyard.settings import Settings
 from tests.waiting import eventually
@@ -109,3 +111,25 @@ def test_a_first_start_that_was_killed_is_begun_again_in_a_closed_folder_with_a_
     finally:
         made.stop()
         made.socket_folder.rmdir()
+
+
+def test_a_database_killed_while_airflow_is_set_up_in_it_is_started_again(tmp_path: Path) -> None:
+    settings = Settings(root=str(tmp_path))
+    installation, reported = Installation(settings, demo=False), list[Component]()
+    component = installation.components()[0]
+    database = Database(settings.workspace.database)
+    others = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+    component.start()
+    try:
+        with ThreadPoolExecutor(1) as starter:
+            prepared = starter.submit(installation._prepare_database, reported.append)
+            eventually(lambda: database.is_answering() and run(database, others) > [(0,)], 60, 0.02)
+            pid = database.find_pid()
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            prepared.result(120)
+        assert component.restarts == 1
+        assert run(database, "select conn_id from connection order by 1") == [("kafka_default",), ("spark_default",)]
+        assert (settings.workspace.airflow / "initialised").read_text() == describe_database(settings)
+    finally:
+        component.finish(30)
