@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import pytest
+
 from switchyard.policies import Rules, Target
 from switchyard.swap import flip, flip_rules, retirement_rules, transitions
 from switchyard.swap.history import SETTLING, Entry, Event, Ledger, StatusRow, run_id_of
@@ -83,6 +85,30 @@ def test_of_a_burst_only_the_final_state_becomes_a_generation() -> None:
     assert world.history.row.epoch == 2
     assert [generation for generation in (2, 3) if Event.STARTING in events_of(world, generation)] == []
     rest(world)
+
+
+@pytest.mark.parametrize("point", [(Point.READ, 1), (Point.READ, 2), (Point.BEFORE, 1)])
+@pytest.mark.parametrize("fields", [INNER, LEFT, {"usersTopic": "missing"}])
+def test_two_takers_of_one_message_write_one_entry(point: Pause, fields: Fields) -> None:
+    """The second one takes it between the steps of the first."""
+    world = world_with(LEFT)
+    world.wait(6)
+    taken: list[int] = []
+
+    def take_too() -> None:
+        world.take_again()
+        taken.append(len(entries_of(world, "m-2")))
+
+    world.interleave(partial(world.send, fields), {point: [take_too]})
+    assert taken == [1], "the second taker was not between"
+    assert len(entries_of(world, "m-2")) == 1
+    advance(world)
+    rest(world)
+    assert outcome(world, "m-2") in (Event.APPLIED, Event.REFRESHED, Event.REJECTED)
+
+
+def entries_of(world: World, swap_id: str) -> list[Entry]:
+    return [entry for entry in world.history.kept.entries if entry.swapId == swap_id]
 
 
 def test_a_request_between_the_decision_and_the_commit_of_a_flip_comes_after_it() -> None:

@@ -36,7 +36,9 @@ BYSTANDERS = ("settle", "settle", "settle", "retire_silent", "close", "run_backf
 NUMBERS = st.integers(0, 12)
 PAUSES = st.tuples(st.sampled_from([Point.BEFORE, Point.BEFORE, Point.READ]), st.integers(1, 3))
 INTERRUPTIONS = st.tuples(
-    PAUSES, st.sampled_from(["advance", *REQUESTERS, *DRIVER_STEPS, *ENDING, *BYSTANDERS, "tick"]), NUMBERS
+    PAUSES,
+    st.sampled_from(["advance", *REQUESTERS, "take_again", *DRIVER_STEPS, *ENDING, *BYSTANDERS, "tick"]),
+    NUMBERS,
 )
 CRASHES = st.one_of(st.none(), st.none(), st.tuples(st.sampled_from([Point.BEFORE, Point.AFTER]), st.integers(1, 2)))
 PLANS = st.builds(Plan, st.lists(INTERRUPTIONS, max_size=3).map(tuple), CRASHES)

@@ -155,6 +155,11 @@ class World:
         self.handle(swap_id, fields)
         return swap_id
 
+    def take_again(self, number: int = 0) -> None:
+        """Another taker has the newest message too."""
+        if self.sent:
+            self.handle(*self.sent[-1])
+
     def handle(self, swap_id: str, fields: Fields) -> None:
         message = parse_message(json.dumps(fields).encode())
 
