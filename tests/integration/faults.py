@@ -24,10 +24,23 @@ def database_of(stack: Stack) -> Database:
     return Database(stack.settings.workspace.database)
 
 
+def kill_part(stack: Stack, name: str) -> None:
+    """Kill it as soon as it runs: it may be about to be restarted because of the fault before."""
+    found = eventually(lambda: processes.find_process(stack.component_pid(name)), 60)
+    assert found
+    processes.send([found], signal.SIGKILL)
+
+
 def kill_database(stack: Stack) -> None:
-    """Its first process; the others end with it."""
+    processes.send([_first_process(stack)], signal.SIGKILL)
+
+
+def _first_process(stack: Stack) -> Process:
+    """The process of the database that starts the others; they end with it."""
     database = database_of(stack)
-    processes.send([eventually(lambda: processes.find_process(database.find_pid() or 0), 60)], signal.SIGKILL)
+    found = eventually(lambda: (pid := database.find_pid()) and processes.find_process(pid), 60)
+    assert found
+    return found
 
 
 @dataclass(frozen=True)
@@ -67,9 +80,7 @@ def full_disk(stack: Stack) -> Iterator[None]:
     supervisor = find_supervisor(stack.settings.workspace)
     assert supervisor is not None
     _write_past(database_of(stack), FULL_AT_BYTES)
-    database = processes.find_process(stack.component_pid("database"))
-    started = processes.find_process(supervisor.pid)
-    assert database is not None
+    database, started = _first_process(stack), processes.find_process(supervisor.pid)
     assert started is not None
     # What the supervisor starts has the limit of the supervisor.
     _limit_files([started], str(FULL_AT_BYTES))
