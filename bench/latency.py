@@ -192,7 +192,9 @@ def read_progress(layout: Layout) -> list[Visible]:
     for version, at in commit_times(folder):
         commit = read_commit(folder, version)
         rows = (
-            [row for file in commit.added for row in store.read_file(folder, file.path, "progress")] if commit else []
+            [row for file in commit.added for row in store.read_file(folder.as_filesystem(), file.path, "progress")]
+            if commit
+            else []
         )
         seen += [Visible(at, offsets.from_json(row["endOffsets"])) for row in rows if row["endOffsets"]]
     return seen

@@ -45,8 +45,22 @@ def switchyard(version: Version = False) -> None:
     """A live join of two Kafka topics in a Delta table, changed while it runs."""
 
 
+class WithoutPandas:
+    """Makes `import pandas` fail. Arrow does it for the first value that it is given, and goes on without.
+
+    No command has an object of pandas, and to import it takes longer than most commands.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("the command line does without pandas", name=name)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        sys.meta_path.insert(0, WithoutPandas)
     try:
         return run(given)
     except SwitchyardError as error:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from switchyard.drivers.running_drivers import DriverProcess, SpareProcess
-from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
 from switchyard.policies import Limits
 from switchyard.swap import flip_rules, retirement_rules
 from switchyard.swap.history import Ledger, StatusRow
 from switchyard.wording import describe_time
+
+if TYPE_CHECKING:
+    # `switchyard status` has no use for what these import.
+    from switchyard.drivers.running_drivers import DriverProcess, SpareProcess
 
 WINDOW = timedelta(minutes=3)
 """Lag and rejects are judged over this time."""
@@ -318,6 +321,8 @@ def find_useless_spares(inputs: HealthInputs, limits: Limits) -> list[SpareProce
 
 
 def _hangs(spare: SpareProcess, limits: Limits) -> bool:
+    from switchyard.drivers.spares import MOST_REHEARSAL_SECONDS
+
     if spare.is_ready:
         return spare.silence > limits.hung
     # A rehearsal may take minutes on a busy machine, but each of its batches shows life.

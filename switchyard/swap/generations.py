@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from switchyard.errors import InputError
-from switchyard.kafka.topics import TopicReader
 from switchyard.layout import Layout
 from switchyard.policies import Target
 from switchyard.settings import Settings
@@ -17,6 +17,10 @@ from switchyard.swap.decision import check_target
 from switchyard.swap.flip_rules import find_resumable
 from switchyard.swap.history import Ledger, StatusRow
 from switchyard.tables.folders import Folder
+
+if TYPE_CHECKING:
+    # Who only reads a spec has no use for a Kafka client.
+    from switchyard.kafka.topics import TopicReader
 
 
 def resolve_spec(

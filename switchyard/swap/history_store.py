@@ -51,7 +51,7 @@ class HistoryStore:
         version = int(self._history.version())
         if self._ledger[0] != version:
             paths = store.list_paths(self._history)
-            folder = Folder.at(self._history.table_uri)
+            folder = Folder.at(self._history.table_uri).as_filesystem()
             # Entries are only ever added, so each file is read once.
             for path in [path for path in paths if path not in self._entries]:
                 self._entries[path] = [entry_of(row) for row in store.read_file(folder, path, "swap_history")]

@@ -6,10 +6,9 @@ Arrow's own scanner of datasets decodes whole row groups, and one that Spark wro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from switchyard.tables.folders import Folder
@@ -47,25 +46,12 @@ def scan_files(
     few = most // SIDE_BY_SIDE
     small = [path for path, rows in rows_in.items() if rows is not None and rows <= few]
     for first in range(0, len(small), SIDE_BY_SIDE):
-        yield read_files(folder, small[first : first + SIDE_BY_SIDE], wanted)
+        paths = [folder.full(path) for path in small[first : first + SIDE_BY_SIDE]]
+        dataset = ds.dataset(paths, schema=schema, filesystem=folder.filesystem, format="parquet")
+        yield dataset.to_table(wanted.names)
     for path, rows in rows_in.items():
         if rows is None or rows > few:
             yield from scan_file(folder, path, schema, columns)
-
-
-def read_files(folder: Folder, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Read all rows of some files, in their order; columns that a file was written without are null."""
-    # Not by a dataset of Arrow, whose import brings pandas and takes longer than a command of the command line may.
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        return pa.concat_tables([schema.empty_table(), *pool.map(partial(_read_file, folder, schema), paths)])
-
-
-def _read_file(folder: Folder, schema: pa.Schema, path: str) -> pa.Table:
-    with folder.filesystem.open_input_file(folder.full(path)) as source:
-        file = pq.ParquetFile(source, pre_buffer=True)
-        names = file.schema_arrow.names
-        # Rows are counted by a column that is there, also where none of the wanted is.
-        return conform(file.read([name for name in names if name in schema.names] or names[:1]), schema)
 
 
 def _most_rows(names: Collection[str]) -> int:
@@ -85,7 +71,7 @@ def _decode(file: pq.ParquetFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]
         yield from file.iter_batches(rows, row_groups=[number], columns=present, use_threads=False)
 
 
-def conform(rows: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     """Give rows the columns of a schema and its types; a column that is not there is null."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)

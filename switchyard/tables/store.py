@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -23,7 +25,6 @@ from deltalake.transaction import AddAction, RemoveAction
 from switchyard.errors import LostRaceError, UnwritableError
 from switchyard.layout import Layout
 from switchyard.object_store import explain_failure, find_store, is_on_object_store
-from switchyard.tables import pieces
 from switchyard.tables.folders import Folder, options_of
 from switchyard.tables.schemas import FILE_SCHEMAS, PARTITIONED, SCHEMAS
 
@@ -251,24 +252,25 @@ def live_paths(table: DeltaTable, generation: int | None) -> dict[str, int | Non
 
 def read_files(table: DeltaTable, name: str, paths: Mapping[str, int | None], columns: list[str] | None) -> pa.Table:
     """Read some files of a table, given with the generation of each."""
+    # Not by the dataset of delta-rs, which makes an expression of the statistics of every live file.
     wanted = pa.schema([SCHEMAS[name].field(column) for column in columns or SCHEMAS[name].names])
     schema = FILE_SCHEMAS[name]
-    # The rows are counted by some column where none of the files is wanted.
-    stored = pa.schema([field for field in schema if field.name in wanted.names] or [schema.field(0)])
-    folder = Folder.at(table.table_uri)
+    stored = [column for column in wanted.names if column in schema.names]
+    folder = Folder.at(table.table_uri).as_filesystem()
     parts = [wanted.empty_table()]
     for generation in dict.fromkeys(paths.values()):
         chosen = [path for path, its in paths.items() if its == generation]
-        rows = pieces.read_files(folder, chosen, stored)
-        if "generation" not in schema.names:
+        rows = ds.dataset(chosen, schema=schema, filesystem=folder, format="parquet").to_table(stored)
+        if len(stored) < len(wanted):
             rows = rows.append_column("generation", pa.repeat(pa.scalar(generation, pa.int64()), rows.num_rows))
         parts.append(rows.select(wanted.names).cast(wanted))
     return pa.concat_tables(parts)
 
 
-def read_file(folder: Folder, path: str, name: str) -> list[Row]:
+def read_file(folder: pafs.FileSystem, path: str, name: str) -> list[Row]:
     """Read one data file of a table that is not partitioned; columns that it was written without are null."""
-    return list(pieces.read_files(folder, [path], SCHEMAS[name]).to_pylist())
+    rows = ds.dataset(path, schema=SCHEMAS[name], filesystem=folder, format="parquet").to_table()
+    return list(rows.to_pylist())
 
 
 def list_files(layout: Layout, name: str, version: int, generation: int) -> list[str]:
