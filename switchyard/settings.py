@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +17,17 @@ from switchyard.policies import STANDSTILL, Executors, Keeping, Limits, Policy, 
 
 JoinType = Literal["left", "inner", "natural", "asof"]
 LOCAL_HOME = ".switchyard"
+_URL = re.compile(
+    r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?(/[A-Za-z0-9._~/-]*)?", re.IGNORECASE
+)
+
+
+def check_url(url: str) -> str:
+    """Return the address without a slash at its end; raise ValueError, for the validator, if it is not valid."""
+    match = _URL.fullmatch(url)
+    if match is None or not 0 < int(match["port"] or 80) < 65536:
+        raise ValueError("write http://host:port or https://host:port, without a login or a query in it")
+    return url.rstrip("/")
 
 
 class Settings(BaseSettings):
@@ -39,6 +51,10 @@ class Settings(BaseSettings):
     )
     kafka_port: int = Field(9092, ge=1, le=65535, description="Port of the embedded broker, on loopback.")
     airflow_port: int = Field(8080, ge=1, le=65535, description="Port of the Airflow UI, on loopback.")
+    airflow_url: Annotated[str, AfterValidator(check_url)] | None = Field(
+        None,
+        description="An Airflow that `switchyard up` did not start, http(s)://host:port; unset means the one here.",
+    )
 
     users_topic: str = Field("users", description="Users topic of the first generation.")
     accounts_topic: str = Field("accounts", description="Accounts topic of the first generation.")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from switchyard.drivers.processes import end_sessions, launch
-from switchyard.errors import SwitchyardError
+from switchyard.errors import InputError, SwitchyardError
 from switchyard.layout import PROJECT, Workspace
 from switchyard.local.database import EMBEDDED, Database
 from switchyard.settings import Settings
@@ -41,7 +41,16 @@ def password_file(workspace: Workspace) -> Path:
 
 
 def airflow_url(settings: Settings) -> str:
-    return f"http://127.0.0.1:{settings.airflow_port}"
+    return settings.airflow_url or f"http://127.0.0.1:{settings.airflow_port}"
+
+
+def require_airflow_here(settings: Settings) -> None:
+    """Refuse to start or stop Airflow where the settings name one that something else starts."""
+    if settings.airflow_url is not None:
+        raise InputError(
+            f"Airflow runs at {settings.airflow_url}, which SWITCHYARD_AIRFLOW_URL names: start and stop it there, or "
+            "unset that variable"
+        )
 
 
 def airflow_environment(
@@ -151,7 +160,13 @@ def _write_once(path: Path, write: Callable[[TextIO], object]) -> None:
 
 
 def read_password(workspace: Workspace) -> str:
-    return str(json.loads(password_file(workspace).read_text())[USER])
+    path = password_file(workspace)
+    try:
+        return str(json.loads(path.read_text())[USER])
+    except FileNotFoundError:
+        raise SwitchyardError(
+            f"there is no password of Airflow at {path}: name the folder that its API server uses in SWITCHYARD_HOME"
+        ) from None
 
 
 def prepare_database(settings: Settings, log: Path) -> None:

@@ -40,7 +40,9 @@ class AirflowApi:
         # A proxy of the environment must not come between two processes of this machine, and a connection is not kept,
         # because the server may be restarted between two calls.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(base_url=url, trust_env=False, follow_redirects=True, limits=limits)
+        # SSL_CERT_FILE may name other certificate authorities all the same.
+        trusted = httpx.create_ssl_context()
+        self._http = httpx.Client(base_url=url, verify=trusted, trust_env=False, follow_redirects=True, limits=limits)
         self._user = user
         self._read_secret = read_secret
         self._token = ""

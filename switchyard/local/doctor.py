@@ -69,8 +69,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield check("disk", lambda: _disk(settings))
     if is_on_object_store(settings.root):
         yield check("object store", lambda: _object_store(settings))
-    log = settings.workspace.process_logs / "api-server.log"
-    yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", log, running)
+    if settings.airflow_url is None:
+        log = settings.workspace.process_logs / "api-server.log"
+        yield _port("airflow port", settings.airflow_port, "SWITCHYARD_AIRFLOW_PORT", log, running)
     if settings.kafka_bootstrap is None:
         log = settings.workspace.broker / "broker.log"
         yield _port("kafka port", settings.kafka_port, "SWITCHYARD_KAFKA_PORT", log, running)
@@ -232,21 +233,28 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
         health = AirflowApi.of(settings).read_health()
     except (SwitchyardError, ValueError):
         remedy = f"read {settings.workspace.process_logs / 'api-server.log'}, {RESTART}"
+        if settings.airflow_url is not None:
+            remedy = "look whether its API server runs, or correct SWITCHYARD_AIRFLOW_URL"
         yield Finding("airflow", False, f"Airflow does not answer at {url}", remedy)
         return
     yield Finding("airflow", True, f"{url} answers")
-    yield from judge_airflow(health, settings.workspace.process_logs)
+    yield from judge_airflow(health, None if settings.airflow_url else settings.workspace.process_logs)
 
 
-def judge_airflow(health: Mapping[str, Any], logs: Path) -> Iterator[Finding]:
-    """What Airflow's own health report says about its parts, whose logs are in `logs`."""
+def judge_airflow(health: Mapping[str, Any], logs: Path | None) -> Iterator[Finding]:
+    """What Airflow's own health report says about its parts, whose logs are in `logs`; None if they run elsewhere."""
     for name in AIRFLOW_PARTS:
         part = name.removeprefix("meta").replace("_", " ")
         state = (health.get(name) or {}).get("status") or "unknown"
-        log = logs / f"{name.replace('_', '-')}.log"
-        advice = "check that it runs and has disk space" if name == "metadatabase" else f"read {log}"
-        remedy = "" if state == "healthy" else f"{advice}, {RESTART}"
+        remedy = "" if state == "healthy" else _advise(name, logs)
         yield Finding(f"airflow {part}", state == "healthy", str(state), remedy)
+
+
+def _advise(name: str, logs: Path | None) -> str:
+    again = "then start that part again" if logs is None else RESTART
+    if name == "metadatabase":
+        return f"check that it runs and has disk space, {again}"
+    return f"read {'its log' if logs is None else logs / (name.replace('_', '-') + '.log')}, {again}"
 
 
 def _tables(settings: Settings) -> str:

@@ -74,6 +74,7 @@ def wants_demo(settings: Settings, asked: bool | None) -> bool:
 def check_machine(settings: Settings) -> None:
     """Refuse what can be known to fail before a process is started."""
     workspace = settings.workspace
+    airflow.require_airflow_here(settings)
     if find_supervisor(workspace) is not None:
         raise SwitchyardError(f"already running on {workspace.home}: `switchyard down` stops it.")
     kafka_of_settings(settings)
@@ -154,6 +155,7 @@ def find_command() -> str:
 def down(settings: Settings, print_line: PrintLine) -> None:
     """Stop everything in order and leave no process. Do nothing when nothing runs."""
     workspace = settings.workspace
+    airflow.require_airflow_here(settings)
     last = read_state(workspace)
     if last is not None and is_supervisor(last.pid, workspace):
         print_line("stopping: drivers finish their batch, then Airflow and the broker end")

@@ -7,6 +7,11 @@ import json
 import re
 import runpy
 import stat
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +45,13 @@ EXPECTED = {
 OBSERVABILITY = {"otel-collector", "metrics-token", "prometheus", "grafana"}
 ASKED_BY_PROMETHEUS = {"otel-collector": "otel-collector:8889"}
 """Services whose image has no program that could ask them, and where Prometheus sees whether they answer."""
+VOLUMES_OF_IMAGES = {
+    "apache/kafka": {"/etc/kafka/secrets", "/mnt/shared/config", "/var/lib/kafka/data"},
+    "postgres": {"/var/lib/postgresql/data"},
+    "prom/prometheus": {"/prometheus"},
+}
+"""What these images declare with VOLUME: a volume without a name, unless something else is mounted there."""
+ASK = PROJECT / "docker" / "ask-airflow"
 BROKERS = sorted(name for name in EXPECTED if re.fullmatch(r"kafka-\d", name))
 AIRFLOW: dict[str, str] = SERVICES["airflow-scheduler"]["environment"]
 DIFFERENT = {
@@ -54,9 +66,9 @@ PLACES = re.compile("FOLDER|FILE|URL")
 EACH = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
-def fill_in(value: str) -> str:
-    """As compose does for variables that nobody has set."""
-    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+def fill_in(value: str, variables: Mapping[str, str] | None = None) -> str:
+    """As compose does; without variables, as where nobody has set any."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: (variables or {}).get(found[1]) or found[2], value)
 
 
 def test_the_file_keeps_to_the_schema_of_compose_files() -> None:
@@ -74,7 +86,9 @@ def test_every_variable_of_ours_is_a_setting_with_a_valid_value(monkeypatch: pyt
     settings = Settings()
     assert settings.spare is True
     assert settings.bootstrap.split(",") == [f"{name}:9092" for name in BROKERS]
-    assert settings.spark_master == "spark://{}:{}".format(*SERVICES["spark-master"]["healthcheck"]["test"][-2:])
+    assert settings.airflow_url == "http://airflow-api-server:8080"
+    port = settings.spark_master.removeprefix("spark://").replace(":", "/")
+    assert SERVICES["spark-master"]["healthcheck"]["test"][-1] == f"</dev/tcp/{port}"
     assert f"tables:{settings.root}" in SERVICES["spark-worker"]["volumes"], "executors must see the tables"
 
 
@@ -121,21 +135,50 @@ def test_the_topics_of_the_first_start_are_created() -> None:
 
 
 def test_the_workers_have_room_for_a_swap_with_a_spare_and_an_audit_beside_it() -> None:
+    assert room_for_drivers({}) >= 4
+
+
+def test_a_small_machine_has_room_for_a_swap_and_an_audit_beside_it() -> None:
+    """Its variables are those that the file asks for, and there is no spare, so three drivers at most."""
+    small = read_variables(PROJECT / "docker" / "small-machine.env")
+    text = (PROJECT / "docker-compose.yaml").read_text()
+    assert [name for name in small if f"${{{name}:-" not in text] == []
+    assert room_for_drivers(small) >= 3
+    assert small["SWITCHYARD_SPARE"] == "false"
+    page = (PROJECT / "docs" / "deployment.md").read_text()
+    assert [f"`{name}={value}`" for name, value in small.items() if f"`{name}={value}`" not in page] == []
+
+
+def read_variables(file: Path) -> dict[str, str]:
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def room_for_drivers(variables: Mapping[str, str]) -> int:
+    """How many drivers find all their executors on the workers, by cores and by memory."""
+
+    def megabytes(value: str) -> int:
+        size = fill_in(value, variables)
+        return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]]
+
     worker = SERVICES["spark-worker"]
-    cores = int(fill_in(worker["environment"]["SPARK_WORKER_CORES"])) * worker["deploy"]["replicas"]
-    executors = int(fill_in(AIRFLOW["SWITCHYARD_EXECUTORS"])) * int(fill_in(AIRFLOW["SWITCHYARD_EXECUTOR_CORES"]))
-    assert cores >= 4 * executors
+    cores, memory = worker["environment"]["SPARK_WORKER_CORES"], worker["environment"]["SPARK_WORKER_MEMORY"]
+    executor_cores = int(fill_in(AIRFLOW["SWITCHYARD_EXECUTOR_CORES"], variables))
+    executor_memory = megabytes(AIRFLOW["SWITCHYARD_EXECUTOR_MEMORY"])
+    each = min(int(fill_in(cores, variables)) // executor_cores, megabytes(memory) // executor_memory)
+    executors = each * int(fill_in(worker["deploy"]["replicas"], variables))
+    return executors // int(fill_in(AIRFLOW["SWITCHYARD_EXECUTORS"], variables))
 
 
 def test_a_worker_writes_where_its_user_may_and_no_other_worker_does() -> None:
     worker = SERVICES["spark-worker"]
-    own = [mount for mount in worker["volumes"] if ":" not in mount]
     dockerfile = (PROJECT / "docker" / "Dockerfile").read_text()
     given = re.search(r"chown -R switchyard (.+)", dockerfile)
     assert given
-    assert set(own) <= set(given[1].split())
     places = {worker["environment"][name] for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS")}
-    assert {f"/{Path(place).parts[1]}" for place in places} == set(own)
+    tops = {f"/{Path(place).parts[1]}" for place in places}
+    assert tops <= set(given[1].split())
+    assert not tops & {mount.split(":")[1] for mount in worker["volumes"]}, "all workers have the same volumes"
     made = re.search(r"mkdir -p (.+)", dockerfile)
     assert made
     assert places <= set(made[1].split())
@@ -181,6 +224,85 @@ def test_a_service_that_stays_has_a_health_check(name: str) -> None:
         assert any([ASKED_BY_PROMETHEUS[name]] == job["static_configs"][0]["targets"] for job in scraped)
     else:
         assert service["restart"] == "no" or service["healthcheck"]["test"]
+
+
+@EACH
+def test_a_health_check_costs_little_and_has_time_to_succeed_at_first(name: str) -> None:
+    check = SERVICES[name].get("healthcheck")
+    if check is None:
+        return
+    assert check["test"][0] == "CMD", "no shell around it"
+    program = Path(check["test"][1]).name
+    assert program in {"bash", "pg_isready", "ask-airflow", "test", "wget"}, "no JVM and no Python, every few seconds"
+    assert int(check["interval"].removesuffix("s")) >= 10
+    assert int(check["start_period"].removesuffix("s")) >= 120
+
+
+def test_the_database_is_asked_over_tcp() -> None:
+    """Its socket also answers while the first start makes the database, before that server ends."""
+    check = SERVICES["postgres"]["healthcheck"]["test"]
+    assert check[check.index("--host") + 1] == "localhost"
+
+
+HEALTH = '{"metadatabase":{"status":"healthy"},"scheduler":{"status":"healthy","latest_scheduler_heartbeat":"t"},'
+HEALTH += '"triggerer":{"status":null,"latest_triggerer_heartbeat":null},"dag_processor":{"status":"unhealthy"}}'
+
+
+@contextmanager
+def airflow_that_says(status: int, text: str) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "part", "is_healthy"),
+    [
+        (200, '{"version":"3.3.2"}', (), True),
+        (500, '{"version":"3.3.2"}', (), False),
+        (200, HEALTH, ("scheduler",), True),
+        (200, HEALTH.replace(":", ": "), ("scheduler",), True),
+        (503, HEALTH, ("scheduler",), False),
+        (200, HEALTH, ("triggerer",), False),
+        (200, HEALTH, ("dag_processor",), False),
+        (200, "", ("scheduler",), False),
+    ],
+)
+def test_the_health_check_of_airflow(status: int, text: str, part: tuple[str, ...], is_healthy: bool) -> None:
+    with airflow_that_says(status, text) as port:
+        asked = subprocess.run([ASK, f"127.0.0.1:{port}", "/health", *part], timeout=10)
+    assert (asked.returncode == 0) is is_healthy
+
+
+def test_the_health_check_of_an_airflow_that_is_not_there() -> None:
+    asked = subprocess.run([ASK, "127.0.0.1:1", "/health"], timeout=10)
+    assert asked.returncode != 0
+
+
+@EACH
+def test_the_log_of_a_container_is_bounded(name: str) -> None:
+    assert SERVICES[name]["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+@EACH
+def test_no_volume_is_without_a_name(name: str) -> None:
+    """Such a volume outlives its container, and each new container gets another one."""
+    service = SERVICES[name]
+    mounts = [mount.split(":") for mount in service.get("volumes", [])]
+    assert all(len(mount) > 1 for mount in mounts)
+    image = service["image"].partition(":")[0]
+    covered = {mount[1] for mount in mounts} | set(service.get("tmpfs", []))
+    assert VOLUMES_OF_IMAGES.get(image, set()) <= covered
 
 
 @EACH

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.errors import SwitchyardError
 from switchyard.layout import Workspace
 from switchyard.local import airflow
-from switchyard.local.airflow import airflow_environment, ensure_keys, ensure_password, read_password
+from switchyard.local.airflow import airflow_environment, airflow_url, ensure_keys, ensure_password, read_password
 from switchyard.local.database import Database
 from switchyard.settings import Settings
 
@@ -91,3 +92,13 @@ def test_airflow_has_room_for_the_kept_ones_and_for_all_other_tasks(tmp_path: Pa
         settings = Settings(root=str(tmp_path), keep_generations=keeps)
         assert airflow_environment(settings, base={})["AIRFLOW__CORE__PARALLELISM"] == str(room)
         assert settings.most_generations < room
+
+
+def test_airflow_is_on_this_machine_unless_the_settings_name_another_place(tmp_path: Path) -> None:
+    assert airflow_url(settings_of(tmp_path, 9000)) == "http://127.0.0.1:9000"
+    assert airflow_url(Settings(root=str(tmp_path), airflow_url="https://airflow/")) == "https://airflow"
+
+
+def test_a_password_that_is_not_there_says_where_it_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(SwitchyardError, match=f"no password of Airflow at {tmp_path}/.*SWITCHYARD_HOME"):
+        read_password(Workspace(tmp_path))

@@ -262,3 +262,18 @@ def test_nobody_at_the_ports_of_a_broker_of_ones_own_and_of_airflow(tmp_path: Pa
     assert found["airflow"].finding.startswith("Airflow does not answer at http://127.0.0.1:")
     assert found["tables"].ok
     assert not found["generation"].ok
+
+
+def test_an_airflow_elsewhere_that_does_not_answer(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{loopback.pick_free_port()}"
+    found = findings(Settings(root=str(tmp_path), kafka_bootstrap="127.0.0.1:1", airflow_url=f"{url}/"))
+    assert "airflow port" not in found
+    assert found["airflow"].finding == f"Airflow does not answer at {url}"
+    assert found["airflow"].remedy == "look whether its API server runs, or correct SWITCHYARD_AIRFLOW_URL"
+
+
+def test_what_an_airflow_elsewhere_says_about_its_parts() -> None:
+    ill = {name: {"status": "unhealthy"} for name in ("metadatabase", "scheduler", "triggerer", "dag_processor")}
+    remedies = [finding.remedy for finding in judge_airflow(ill, None)]
+    assert remedies[0] == "check that it runs and has disk space, then start that part again"
+    assert set(remedies[1:]) == {"read its log, then start that part again"}

@@ -10,6 +10,7 @@ import pytest
 
 from switchyard.drivers.processes import boot_id
 from switchyard.drivers.supervisor_state import ComponentState, State, write_state
+from switchyard.errors import InputError
 from switchyard.layout import Layout
 from switchyard.local import up
 from switchyard.settings import Settings
@@ -44,6 +45,16 @@ def test_down_goes_by_what_up_was_told(
     said = stop_all(Settings(root=kept_root.root), left_over, keeps)
     assert said == [*(f"generation {n} was kept and has retired" for n in (1, 2, 3) if keeps), "stopped"]
     assert lingering(kept) == ([] if keeps else [1, 2, 3])
+
+
+def test_an_airflow_that_runs_elsewhere_is_neither_started_nor_stopped_here(tmp_path: Path) -> None:
+    settings = Settings(root=str(tmp_path), airflow_url="http://airflow-api-server:8080")
+    sentence = "Airflow runs at http://airflow-api-server:8080, which SWITCHYARD_AIRFLOW_URL names"
+    with pytest.raises(InputError, match=sentence):
+        up.check_machine(settings)
+    with pytest.raises(InputError, match=sentence):
+        up.down(settings, print)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_down_leaves_the_tables_alone_when_nothing_was_kept(tmp_path: Path, left_over: int) -> None:
