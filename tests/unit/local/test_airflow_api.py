@@ -8,11 +8,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from switchyard.local import airflow_api
+from switchyard.local.airflow import ensure_password
 from switchyard.local.airflow_api import AirflowApi, ApiError
+from switchyard.settings import Settings
 
 
 @contextmanager
@@ -87,3 +90,11 @@ def test_a_run_that_is_not_there_is_none() -> None:
 def test_health_of_a_server_that_fails_is_empty(fault: int | str) -> None:
     with server(fault) as api:
         assert api.healthy_parts() == set()
+
+
+def test_an_airflow_elsewhere_is_asked_where_the_settings_say(tmp_path: Path) -> None:
+    with server() as listening:
+        url = str(listening._http.base_url)
+        settings = Settings(root=str(tmp_path), airflow_url=url, airflow_port=1)
+        ensure_password(settings.workspace)
+        assert AirflowApi.of(settings).run_state("dag", "run") == "running"
