@@ -60,6 +60,7 @@ def running_job(
     environment |= submit_environment(os.environ, Path(sys.executable), find_java().path)
     environment |= bind_environment(settings.spark_master)
     environment |= {"PYTHONPATH": str(PROJECT), "SWITCHYARD_ROOT": settings.root}
+    environment["SWITCHYARD_TRIGGER_SECONDS"] = str(settings.trigger_seconds)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(

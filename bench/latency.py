@@ -6,8 +6,9 @@ a quarter of the time: spark-submit with the same heap, class archive, session a
 one query for each topic and no join. Each side first runs without being measured, from the moment its rows are visible;
 the append twice as long, so that it is no slower than it is.
 
-`--plain` measures another append, alone: with the JVM that its user would give it, Spark's own heap and no options, and
-after a minute without being measured, when its code is compiled.
+`--at-once` tells only the joins when a batch begins as soon as the one before has ended, without the wait for the next
+second. `--plain` measures another append, alone: with the JVM that its user would give it, Spark's own heap and no
+options, and after a minute without being measured, when its code is compiled.
 
 From: the record's timestamp, which the producer writes. To: the time of the commit that makes the row readable, from
 the file in the Delta log. For the append that is the commit that holds the row. `final_ui` is read at the versions that
@@ -62,6 +63,7 @@ LIMIT_SECONDS = 1.5
 EVENTS_OF_A_PERSON = 8
 START_SECONDS, REST_SECONDS, STEADY_SECONDS = 120, 60, 60
 WINDOW_SECONDS = 10
+TRIGGER_SECONDS = 1.0
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Result = tuple[list[Figure], dict[str, Any]]
 
@@ -267,8 +269,9 @@ class Append:
 
 
 class Join:
-    def __init__(self, folder: Path, join_type: str) -> None:
-        self.settings, self.topics = Settings(root=str(folder / join_type)), topics_of(join_type)
+    def __init__(self, folder: Path, join_type: str, trigger_seconds: float = TRIGGER_SECONDS) -> None:
+        self.settings = Settings(root=str(folder / join_type), trigger_seconds=trigger_seconds)
+        self.topics = topics_of(join_type)
         self.join_type = join_type
 
     def running(self, kafka: Mapping[str, str]) -> AbstractContextManager[Driver]:
@@ -363,6 +366,14 @@ def measure_plain(folder: Path, kafka: dict[str, str], seconds: float, rate: int
     measure(kafka, Append(folder, "plain", {JAVA_OPTIONS: ""}, PLAIN_HEAP), seconds, Pace(rate, STEADY_SECONDS))
 
 
+def measure_at_once(folder: Path, kafka: dict[str, str], joins: Sequence[str], seconds: float, pace: Pace) -> None:
+    """Tell the latency of joins whose batches begin as soon as the one before has ended."""
+    for name in joins:
+        subject = Join(folder, name, trigger_seconds=0)
+        measured = measure(kafka, subject, seconds, pace)
+        tell(f"{name}: {subject.batch_seconds():.2f} s for a batch; {describe_halves(measured)}")
+
+
 def describe_halves(measured: Measured) -> str:
     halves = split_by_load(measured.latencies, measured.windows)
     return " and ".join(f"{half.p50:.2f} s (others took {half.stolen:.0%})" for half in halves)
@@ -377,12 +388,19 @@ def main() -> int:
     parser.add_argument(
         "--plain", action="store_true", help="only the append, with the JVM that its user would give it"
     )
+    parser.add_argument(
+        "--at-once", action="store_true", help="only the joins, with SWITCHYARD_TRIGGER_SECONDS=0 instead of 1"
+    )
     options = parser.parse_args()
     with running_broker() as (folder, kafka):
+        pace = Pace(options.rate, options.warm_up)
+        if options.at_once:
+            measure_at_once(folder, kafka, options.joins, options.seconds, pace)
+            return 0
         if options.plain:
             measure_plain(folder, kafka, options.seconds / 4, options.rate)
             return 0
-        result = compare(folder, kafka, options.joins, options.seconds, Pace(options.rate, options.warm_up))
+        result = compare(folder, kafka, options.joins, options.seconds, pace)
     keep("latency", *result)
     return 0
 
