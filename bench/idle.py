@@ -2,8 +2,9 @@
 
 The stack of `switchyard up` runs as shipped, so without a spare driver, first without events and then with the demo's
 twenty a second. Once its first generation is active, nothing is asked of it for some minutes, and the processor time
-and the memory of all its processes are read: each that names the root in its command line or its environment. Memory
-is the share of each process in what it uses (PSS), so what several share is counted once.
+and the memory of all its processes are read: those that name the root in their command line or their environment, and
+all that these have started. Memory is the share of each process in what it uses (PSS), so what several share is counted
+once.
 
 Then commands that only read are run, each several times: their processor time and how long a person waits.
 """
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,15 +46,15 @@ PARTS = {
     "postgres:": "database",
     "jars/broker": "broker",
     "org.apache.spark.deploy.SparkSubmit": "drivers",
-    "spawn_main": "other",
     "jobs/": "drivers",
     "api-server": "API server",
+    "api_server": "API server",
     "dag-processor": "DAG processor",
-    "scheduler": "scheduler",
+    "scheduler": "scheduler and tasks",
     "triggerer": "triggerer",
     "supervisor": "supervisor",
     "switchyard up": "supervisor",
-    "airflow worker": "scheduler",
+    "airflow worker": "scheduler and tasks",
 }
 """A part of the stack by what the command line of its processes contains; the first that fits counts."""
 
@@ -70,18 +71,29 @@ class Reading:
 def read_processes(root: str) -> Reading:
     seconds: Counter[str] = Counter()
     mib: Counter[str] = Counter()
-    for process in psutil.process_iter():
-        try:
-            command = " ".join(process.cmdline())
-            if process.pid == os.getpid() or (root not in command and root not in process.environ().values()):
-                continue
-            # With that of its children that have ended.
-            spent, part = sum(process.cpu_times()[:4]), name_part(command)
+    for process in find_processes(root):
+        with suppress(psutil.Error):
+            part = name_part(" ".join(process.cmdline()))
             mib[part] += process.memory_full_info().pss / 2**20
-            seconds[part] += spent
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
+            # With that of its children that have ended.
+            seconds[part] += sum(process.cpu_times()[:4])
     return Reading(time.monotonic(), seconds, mib)
+
+
+def find_processes(root: str) -> list[psutil.Process]:
+    """Find the processes that name the root, and all that they have started: some write over what they were told."""
+    everything = {process.pid: process for process in psutil.process_iter(["ppid"]) if process.pid != os.getpid()}
+    found = {pid for pid, process in everything.items() if names_root(process, root)}
+    while more := {pid for pid, one in everything.items() if one.info["ppid"] in found} - found:
+        found |= more
+    return [everything[pid] for pid in found]
+
+
+def names_root(process: psutil.Process, root: str) -> bool:
+    # One that has ended, or that another user has started, is none of ours.
+    with suppress(psutil.Error):
+        return root in " ".join(process.cmdline()) or root in process.environ().values()
+    return False
 
 
 def name_part(command: str) -> str:

@@ -107,17 +107,12 @@ def read_paths(spark: SparkSession, name: str, paths: list[str]) -> DataFrame:
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
 
-def compare_rows(
-    expected: DataFrame,
-    actual: DataFrame,
-    columns: Sequence[str] = tuple(JOINED),
-    places: Sequence[str] = PLACES,
-) -> tuple[int, int, int, list[dict[str, object]]]:
-    """Compare as multisets; return how many rows are there, missing and extra, and places of some that differ."""
-    signed = expected.select(*columns, F.lit(1).alias("surplus")).union(
-        actual.select(*columns, F.lit(-1).alias("surplus"))
+def compare_rows(expected: DataFrame, actual: DataFrame) -> tuple[int, int, int, list[dict[str, object]]]:
+    """Compare rows as multisets; return how many are there, missing and extra, and places of some that differ."""
+    signed = expected.select(*JOINED, F.lit(1).alias("surplus")).union(
+        actual.select(*JOINED, F.lit(-1).alias("surplus"))
     )
-    counted = signed.groupBy(*columns).agg(
+    counted = signed.groupBy(*JOINED).agg(
         F.sum("surplus").alias("surplus"), F.count(F.when(F.col("surplus") < 0, 1)).alias("present")
     )
     surplus = F.col("surplus")
@@ -126,7 +121,7 @@ def compare_rows(
     ).collect()[0]
     kind = F.when(surplus > 0, "missing").otherwise("extra").alias("kind")
     # Computed again where there is a difference: to keep all rows, in case there is, costs more than to compare them.
-    differing = counted.where(surplus != 0).select(kind, *places).limit(MOST_SAMPLES)
+    differing = counted.where(surplus != 0).select(kind, *PLACES).limit(MOST_SAMPLES)
     samples = [row.asDict() for row in differing.collect()] if missing or extra else []
     return compared or 0, missing or 0, extra or 0, samples
 
